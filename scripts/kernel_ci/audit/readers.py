@@ -1,0 +1,107 @@
+"""Read shared libraries of any format, without running them."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable
+from pathlib import Path
+
+from kernel_ci.abi.stamp import SYMBOL as STAMP_SYMBOL
+from kernel_ci.abi.table import notes
+from kernel_ci.audit.facts import LibraryFacts
+from kernel_ci.errors import InputError
+
+PREFIX = "__tvm_ffi_"
+
+#: First bytes of each format. Universal Mach-O files (0xcafebabe) are read like thin ones.
+_MAGIC = {
+    b"\x7fELF": "elf",
+    b"\xcf\xfa\xed\xfe": "macho",
+    b"\xca\xfe\xba\xbe": "macho",
+    b"MZ": "pe",
+}
+
+
+def library_format(path: Path) -> str | None:
+    """Return `elf`, `macho`, `pe`, or None for a file that is none of these."""
+    with path.open("rb") as file:
+        head = file.read(4)
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def read_library(path: Path, shown: str | None = None) -> LibraryFacts:
+    """Return the facts of a library.
+
+    Args:
+        path: The file.
+        shown: How the facts call it; its name by default.
+
+    Raises:
+        InputError: The file is no shared library, or a damaged one.
+    """
+    name = shown or path.name
+    try:
+        kind = library_format(path)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=name) from None
+    if kind == "elf":
+        from kernel_ci.audit.elf import read
+    elif kind == "macho":
+        from kernel_ci.audit.macho import read
+    elif kind == "pe":
+        from kernel_ci.audit.pe import read
+    else:
+        raise InputError(
+            "is not a shared library (ELF, Mach-O or PE)",
+            where=name,
+            fix="give a library, a variant directory or a kernel's build folder",
+        )
+    return read(path, name)
+
+
+def exported_names(path: Path) -> Iterable[str]:
+    """Return the names that a library exports, e.g. a libtvm_ffi."""
+    facts = read_library(path)
+    return [*facts.other_exports, *(PREFIX + name for name in facts.functions)]
+
+
+def split_exports(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return (tvm-ffi functions without prefix, other names); the stamp is neither.
+
+    Names that begin with `__tvm_ffi__` are tvm-ffi's own (metadata, embedded modules).
+    """
+    functions, others = set(), set()
+    for name in names:
+        if name == STAMP_SYMBOL:
+            continue
+        if name.startswith(PREFIX) and not name.startswith(PREFIX + "_"):
+            functions.add(name.removeprefix(PREFIX))
+        else:
+            others.add(name)
+    return tuple(sorted(functions)), tuple(sorted(others))
+
+
+def find_features(path: Path) -> tuple[str, ...]:
+    """Return the features of tvm-ffi whose marks are in a file's bytes."""
+    if path.stat().st_size == 0:
+        return ()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return tuple(
+            marker.feature
+            for marker in notes().marker
+            if any(data.find(text.encode()) >= 0 for text in marker.text)
+        )
+
+
+def stamp_text(data: bytes) -> str:
+    """Return the text of a stamp, which ends at its first zero byte."""
+    return data.partition(b"\0")[0].decode("utf-8", errors="replace")
+
+
+def damaged(name: str, error: Exception) -> InputError:
+    """Return the error for a library that a reader could not make sense of."""
+    return InputError(
+        f"cannot be read as a shared library ({type(error).__name__}: {error})",
+        where=name,
+        fix="build the library again; a truncated or packed file cannot be audited",
+    )

@@ -1,0 +1,46 @@
+"""A pytest plugin for a kernel's quick tests under another tvm-ffi (see `dynamic`).
+
+* It hides torch and JAX. An old tvm-ffi compiles an addon for torch when it is imported,
+  which takes minutes, and the addons of frameworks have ABI windows of their own.
+* Of the parameter sets of each test it keeps the first and the last: an ABI breaks with what
+  a test does, not with its numbers.
+* It checks that the release is the one that was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+#: The folder that must provide `tvm_ffi`.
+RUNTIME = "KERNEL_CI_RUNTIME"
+#: Set to keep the frameworks.
+FRAMEWORKS = "KERNEL_CI_FRAMEWORKS"
+
+_FRAMEWORKS = ("torch", "jax", "jax_tvm_ffi")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide the frameworks, before anything imports them, and check the release."""
+    if FRAMEWORKS not in os.environ:
+        for name in _FRAMEWORKS:
+            sys.modules[name] = None  # type: ignore[assignment]
+    import tvm_ffi
+
+    if not Path(tvm_ffi.__file__).is_relative_to(os.environ[RUNTIME]):
+        pytest.exit(f"tvm_ffi came from {tvm_ffi.__file__}", returncode=4)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the first and the last parameter set of each test."""
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {id(item) for group in groups.values() for item in (group[0], group[-1])}
+    dropped = [item for item in items if id(item) not in kept]
+    items[:] = [item for item in items if id(item) in kept]
+    config.hook.pytest_deselected(items=dropped)

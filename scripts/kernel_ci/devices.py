@@ -1,0 +1,27 @@
+"""What this machine can run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+#: Backend -> the device file without which nothing runs on it (Linux).
+_DEVICE = {"cuda": "/dev/nvidiactl", "rocm": "/dev/kfd", "xpu": "/dev/dri/renderD128"}
+
+
+def why_not(platform: str, backend: str | None) -> str | None:
+    """Return why this machine cannot run a library, None if it can.
+
+    Args:
+        platform: What the library is for, `<arch>-<os>`.
+        backend: Its backend; None if nothing tells, which is taken for the CPU.
+    """
+    from kernel_ci.plan import host_platform
+
+    if platform != host_platform():
+        return f"this machine is {host_platform()}, not {platform}"
+    if backend == "metal" and sys.platform != "darwin":
+        return "there is no Metal here"
+    if backend in _DEVICE and not Path(_DEVICE[backend]).exists():
+        return f"there is no {backend} device here ({_DEVICE[backend]})"
+    return None

@@ -1,0 +1,182 @@
+"""The gate: plan + receipts + what is on disk -> verdict.
+
+Pure but for reading. Only positive evidence counts: no receipt, a receipt of another plan
+or run, another digest, no test run, a skip that nobody declared: not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from kernel_ci.build import package
+from kernel_ci.documents import Document, Model
+from kernel_ci.errors import InputError
+from kernel_ci.layout import receipt_file, variant_directory
+from kernel_ci.matrix import Evidence
+from kernel_ci.plan import Cell, Plan
+from kernel_ci.receipts import Counts, Machine, Receipt, Stage
+
+FILE = "verdict.json"
+
+
+class CellVerdict(Model):
+    """The judgement on one cell.
+
+    Attributes:
+        id: The cell's id.
+        proved: Whether all required evidence is there.
+        evidence: What was required.
+        declared: Who declared `build-only`, and why.
+        reasons: Why it is not proved, one line each.
+        digest: Digest of the variant directory, or None where there is none.
+        bytes: Size of the variant directory.
+        seconds: Duration of each stage that left a receipt.
+        counts: The test counts, or None.
+        machine: Where it was tested, or None.
+    """
+
+    id: str
+    proved: bool
+    evidence: Evidence
+    declared: str | None
+    reasons: tuple[str, ...]
+    digest: str | None
+    bytes: int
+    seconds: dict[Stage, float]
+    counts: Counts | None
+    machine: Machine | None
+
+
+class Verdict(Document):
+    """The judgement on a plan; publishing needs one that is accepted.
+
+    Attributes:
+        plan: Id of the plan.
+        run: Id of the run.
+        accepted: Whether every planned cell is proved.
+        cells: The judgement on each planned cell.
+    """
+
+    kind: Literal["kernel-ci verdict"] = "kernel-ci verdict"
+    format: Literal[1] = 1
+    plan: str
+    run: str
+    accepted: bool
+    cells: tuple[CellVerdict, ...]
+
+
+class Found(Model):
+    """What is on disk for one cell.
+
+    Attributes:
+        digest: Digest of the variant directory now, or None where it is missing or broken.
+        broken: Why it has no digest though it is there.
+        bytes: Its size.
+        receipts: Its receipts, or why one cannot be read.
+    """
+
+    digest: str | None = None
+    broken: str | None = None
+    bytes: int = 0
+    receipts: dict[Stage, Receipt | str]
+
+
+def collect(plan: Plan, folder: Path) -> dict[str, Found]:
+    """Read what a run left in its folder for each planned cell."""
+    found = {}
+    for cell in plan.cells:
+        receipts: dict[Stage, Receipt | str] = {}
+        for stage in ("build", "audit", "test"):
+            file = receipt_file(folder, cell, stage)
+            if file.exists():
+                try:
+                    receipts[stage] = Receipt.read(file)
+                except InputError as error:
+                    receipts[stage] = error.what
+        directory = variant_directory(folder, cell)
+        if not directory.is_dir():
+            found[cell.id] = Found(receipts=receipts)
+            continue
+        try:
+            digest, broken = package.digest(directory), None
+        except (OSError, ValueError) as error:
+            digest, broken = None, f"cannot be read: {error}"
+        found[cell.id] = Found(
+            digest=digest, broken=broken, bytes=package.size(directory), receipts=receipts
+        )
+    return found
+
+
+def judge(plan: Plan, found: Mapping[str, Found]) -> Verdict:
+    """Judge every planned cell by what was found for it."""
+    cells = tuple(_judge_cell(plan, cell, found[cell.id]) for cell in plan.cells)
+    return Verdict(
+        plan=plan.id, run=plan.run, accepted=all(cell.proved for cell in cells), cells=cells
+    )
+
+
+def _judge_cell(plan: Plan, cell: Cell, found: Found) -> CellVerdict:
+    reasons = []
+    if found.digest is None:
+        reasons.append(found.broken or "nobody built it: there is no variant directory")
+    for stage in cell.stages:
+        reasons += _judge_receipt(plan, cell, stage, found)  # type: ignore[arg-type]
+    receipts = {s: r for s, r in found.receipts.items() if isinstance(r, Receipt)}
+    test = receipts.get("test")
+    return CellVerdict(
+        id=cell.id,
+        proved=not reasons,
+        evidence=cell.evidence,
+        declared=cell.reason,
+        reasons=tuple(reasons),
+        digest=found.digest,
+        bytes=found.bytes,
+        seconds={stage: receipt.seconds for stage, receipt in receipts.items()},
+        counts=test.counts if test else None,
+        machine=test.machine if test else None,
+    )
+
+
+def _judge_receipt(plan: Plan, cell: Cell, stage: Stage, found: Found) -> list[str]:
+    receipt = found.receipts.get(stage)
+    if receipt is None:
+        return [f"{stage}: there is no receipt; the stage did not run"]
+    if isinstance(receipt, str):
+        return [f"{stage}: the receipt is not valid: {receipt}"]
+    for name, has, wants in (
+        ("cell", receipt.cell, cell.id),
+        ("stage", receipt.stage, stage),
+        ("run", receipt.run, plan.run),
+        ("plan", receipt.plan, plan.id),
+    ):
+        if has != wants:
+            return [f"{stage}: the receipt is of another {name} ({has}, not {wants})"]
+    if receipt.outcome == "failed":
+        return [f"{stage}: failed: {finding}" for finding in receipt.findings or ("no reason",)]
+    reasons = []
+    if found.digest is not None and receipt.digest != found.digest:
+        reasons.append(
+            f"{stage}: the variant directory is not the one that the receipt is about"
+            f" (now {found.digest[:19]}…, then {receipt.digest[:19]}…)"
+        )
+    if stage == "test":
+        reasons += _judge_counts(plan, receipt)
+    return reasons
+
+
+def _judge_counts(plan: Plan, receipt: Receipt) -> list[str]:
+    if receipt.counts is None or not receipt.counts.passed:
+        return ["test: no test was run"]
+    if receipt.counts.failed:
+        return [f"test: {receipt.counts.failed} failed"]
+    undeclared = [
+        skip
+        for skip in receipt.skips
+        if not any(fnmatchcase(skip.partition(": ")[0], glob) for glob in plan.allowed_skips)
+    ]
+    if receipt.counts.skipped > len(receipt.skips):
+        return ["test: tests were skipped that the receipt does not name"]
+    return [f"test: skipped, and nobody declared it: {skip}" for skip in undeclared]

@@ -1,0 +1,134 @@
+"""What GitHub gives a step, and what a step gives back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel_ci.errors import InputError
+from kernel_ci.github import actions
+
+
+def event(tmp_path: Path, name: str, payload: Any, **environ: str) -> actions.Event:
+    file = tmp_path / "event.json"
+    file.write_text(json.dumps(payload))
+    return actions.read_event(
+        {
+            "GITHUB_EVENT_NAME": name,
+            "GITHUB_EVENT_PATH": str(file),
+            "GITHUB_REPOSITORY": "acme/kernels",
+            "GITHUB_SHA": "c" * 40,
+            **environ,
+        }
+    )
+
+
+def pull(head: Any) -> dict[str, Any]:
+    return {
+        "pull_request": {
+            "head": {"sha": "a" * 40, "repo": head},
+            "base": {"sha": "b" * 40, "repo": {"full_name": "acme/kernels"}},
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("head", "fork"),
+    [
+        ({"full_name": "acme/kernels"}, False),
+        ({"full_name": "stranger/kernels"}, True),
+        (None, True),
+    ],
+    ids=["own", "fork", "deleted"],
+)
+@pytest.mark.parametrize("name", ["pull_request", "pull_request_review"])
+def test_pull_requests(tmp_path: Path, name: str, head: Any, fork: bool) -> None:
+    found = event(tmp_path, name, pull(head))
+    assert found.fork is fork
+    assert (found.head, found.base) == ("a" * 40, "b" * 40)
+
+
+@pytest.mark.parametrize("name", ["pull_request_target", "workflow_run"])
+def test_events_with_secrets_for_a_forks_code_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="on: pull_request"):
+        event(tmp_path, name, pull({"full_name": "stranger/kernels"}))
+
+
+def test_pushes(tmp_path: Path) -> None:
+    found = event(tmp_path, "push", {"before": "d" * 40}, GITHUB_REF="refs/heads/main")
+    assert (found.fork, found.head, found.base, found.tag) == (False, "c" * 40, "d" * 40, None)
+    assert event(tmp_path, "push", {"before": "0" * 40}).base is None
+    assert event(tmp_path, "push", {}, GITHUB_REF="refs/tags/v1.0").tag == "v1.0"
+    # A branch may be called like a tag.
+    assert event(tmp_path, "push", {}, GITHUB_REF="refs/heads/refs/tags/v1").tag is None
+
+
+def test_merge_groups(tmp_path: Path) -> None:
+    payload = {"merge_group": {"head_sha": "e" * 40, "base_sha": "f" * 40}}
+    found = event(tmp_path, "merge_group", payload)
+    assert (found.head, found.base) == ("e" * 40, "f" * 40)
+
+
+def test_desk() -> None:
+    assert actions.read_event({}) == actions.Event()
+
+
+def test_broken_event(tmp_path: Path) -> None:
+    (tmp_path / "event.json").write_text("{")
+    with pytest.raises(InputError, match="the event cannot be read"):
+        actions.read_event({"GITHUB_EVENT_PATH": str(tmp_path / "event.json")})
+
+
+def test_commands_are_escaped() -> None:
+    text = actions.command("error", "100%\nnext", file="a,b:c.cc", line=3, title="x")
+    assert text == "::error file=a%2Cb%3Ac.cc,line=3,title=x::100%25%0Anext"
+    assert actions.command("notice", "plain") == "::notice::plain"
+
+
+def test_outputs_cannot_be_forged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "output"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(file))
+    actions.outputs(plan_id="sha256:1\nverdict=accepted\nEOF")
+    lines = file.read_text().splitlines()
+    name, mark = lines[0].split("<<")
+    assert name == "plan-id"
+    assert lines[1:] == ["sha256:1", "verdict=accepted", "EOF", mark]
+    actions.outputs(plan_id="x")
+    assert mark not in file.read_text().splitlines()[5:]
+
+
+@pytest.mark.parametrize(
+    ("call", "value", "message"),
+    [
+        (lambda: actions.flag("CHANGED_ONLY"), "yes", "input changed-only: is 'yes'"),
+        (lambda: actions.choice("TIER", ("full", "quick")), "fast", "input tier: is 'fast'"),
+        (lambda: actions.required("CELL"), "  ", "input cell: is missing"),
+    ],
+)
+def test_inputs(monkeypatch: pytest.MonkeyPatch, call: Any, value: str, message: str) -> None:
+    for name in ("CHANGED_ONLY", "TIER", "CELL"):
+        monkeypatch.setenv(f"IN_{name}", value)
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IN_KERNELS", " a\n  b\tc ")
+    assert actions.words("KERNELS") == ("a", "b", "c")
+    assert actions.words("NOTHING") == ()
+
+
+def test_an_error_is_shown_at_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (tmp_path / "build.toml").touch()
+    actions.annotate_error(InputError("is wrong", where="build.toml: general.name", fix="change"))
+    actions.annotate_error(InputError("is wrong", where="nowhere"))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("::error file=build.toml,title=kernel-ci%3A bad input::")
+    assert second.startswith("::error title=")
