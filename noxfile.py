@@ -68,12 +68,39 @@ def pipeline(session: nox.Session) -> None:
     session.run("kernel-ci", "pipeline", *kernels(session), "-o", OUT, "--hub", "hub")
 
 
-@nox.session
-def tests(session: nox.Session) -> None:
-    """Test kernel-ci itself; arguments go to pytest."""
+#: Tests of the parts that need more than the package indexes and a few minutes: workflows
+#: under act, toolchains of accelerators, emulators, and every fault of publishing.
+EXTENDED = (
+    "tests/integration/test_aarch64.py",
+    "tests/integration/test_cuda.py",
+    "tests/integration/test_metal.py",
+    "tests/integration/test_publish_faults.py",
+    "tests/integration/test_publish_killed.py",
+    "tests/integration/test_publish_release.py",
+    "tests/integration/test_rocm.py",
+    "tests/integration/test_wrong_kernels.py",
+    "tests/integration/test_xpu.py",
+    "tests/workflows",
+)
+
+
+def run_tests(session: nox.Session, *paths: str) -> None:
+    """Run pytest on paths, on all cores unless the arguments say otherwise."""
     install(session, "test")
     workers = [] if any(a.startswith("-n") for a in session.posargs) else ["-n", "auto"]
-    session.run("pytest", *workers, *session.posargs)
+    session.run("pytest", *workers, *paths, *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Test kernel-ci itself: planning, builds, audits, gate, Hub; arguments go to pytest."""
+    run_tests(session, "tests", *(f"--ignore={path}" for path in EXTENDED))
+
+
+@nox.session(name="tests-extended")
+def tests_extended(session: nox.Session) -> None:
+    """Test workflows, accelerators' toolchains, emulation and every fault of publishing."""
+    run_tests(session, *EXTENDED)
 
 
 @nox.session

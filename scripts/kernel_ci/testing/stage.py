@@ -21,8 +21,12 @@ from kernel_ci.testing.suite import SuiteResult, run_suite
 _RECORDED = ("apache-tvm-ffi", "kernels", "numpy", "torch", "jax", "jax-tvm-ffi", "pytest")
 
 
-def test_cell(  # noqa: PT028
-    plan: Plan, cell: Cell, folder: Path, *, emulate: bool = False
+def test_cell(
+    plan: Plan,
+    cell: Cell,
+    folder: Path,
+    *,
+    emulate: bool = False,  # noqa: PT028
 ) -> tuple[Receipt, SuiteResult]:
     """Test a cell's variant directory and leave a receipt.
 
