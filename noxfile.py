@@ -68,10 +68,17 @@ def pipeline(session: nox.Session) -> None:
     session.run("kernel-ci", "pipeline", *kernels(session), "-o", OUT, "--hub", "hub")
 
 
-#: Tests of the parts that need more than the package indexes and a few minutes: workflows
-#: under act, toolchains of accelerators, emulators, and every fault of publishing.
+#: Tests that take many minutes: every runtime and planted defect, workflows under act,
+#: toolchains of accelerators, emulators, and every fault of publishing.
 EXTENDED = (
     "tests/integration/test_aarch64.py",
+    "tests/integration/test_abi_guard.py",
+    "tests/integration/test_abi_matrix.py",
+    "tests/integration/test_abi_stamp.py",
+    "tests/integration/test_audit_defects.py",
+    "tests/integration/test_audit_download.py",
+    "tests/integration/test_audit_stage.py",
+    "tests/integration/test_audit_variant.py",
     "tests/integration/test_cuda.py",
     "tests/integration/test_metal.py",
     "tests/integration/test_publish_faults.py",
@@ -93,13 +100,13 @@ def run_tests(session: nox.Session, *paths: str) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Test kernel-ci itself: planning, builds, audits, gate, Hub; arguments go to pytest."""
+    """Test kernel-ci itself: planning, builds, gate, Hub; arguments go to pytest."""
     run_tests(session, "tests", *(f"--ignore={path}" for path in EXTENDED))
 
 
 @nox.session(name="tests-extended")
 def tests_extended(session: nox.Session) -> None:
-    """Test workflows, accelerators' toolchains, emulation and every fault of publishing."""
+    """Test runtimes, workflows, toolchains, emulation and every fault of publishing."""
     run_tests(session, *EXTENDED)
 
 
