@@ -134,7 +134,7 @@ def abi_update(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style and types, of the code and of the workflows."""
-    install(session, "lint")
+    install(session, "dev", "lint")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
