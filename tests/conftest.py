@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.helpers import HOST_VARIANT, REFERENCE, Run, kernel_ci
+from tests.helpers import HOST_VARIANT, Run, committed, kernel_ci
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +22,8 @@ def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         output = shared / "output"
         if not output.exists():
             done = kernel_ci(
-                "pipeline", REFERENCE, "--only", HOST_VARIANT, "-o", shared / "run",
-                "--hub", shared / "hub",
+                "pipeline", committed(shared / "source"), "--only", HOST_VARIANT,
+                "-o", shared / "run", "--hub", shared / "hub",
             )  # fmt: skip
             assert done.status == 0, done.out + done.err
             output.write_text(done.out)

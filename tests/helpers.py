@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -37,6 +38,20 @@ def kernel_ci(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> D
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def committed(folder: Path) -> Path:
+    """Return a copy of the reference kernel, committed in a repository of its own.
+
+    What is built from sources with changes says so, and the copy has none whatever the
+    state of the checkout is.
+    """
+    copy = folder / REFERENCE.name
+    shutil.copytree(REFERENCE, copy, ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache"))
+    identity = ("-c", "user.name=tests", "-c", "user.email=tests@example.com")
+    for command in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "Copy")):
+        subprocess.run(["git", *command], cwd=copy, check=True)
+    return copy
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from kernel_ci import abi
 from kernel_ci.audit.variant import audit
 from kernel_ci.receipts import Receipt
-from tests.helpers import HOST_VARIANT, REFERENCE, Run, kernel_ci
+from tests.helpers import HOST_VARIANT, Run, committed, kernel_ci
 
 #: Passes under the release that is installed, and fails under an older one.
 SUITE = """
@@ -68,7 +68,7 @@ def test_what_cannot_run_here_is_told(tmp_path: Path) -> None:
     arm = "tvm-ffi01-cpu-aarch64-linux"
     other = arm if arm != HOST_VARIANT else "tvm-ffi01-cpu-x86_64-linux"
     plan = tmp_path / "run" / "plan.json"
-    done = kernel_ci("plan", REFERENCE, "--only", other, "-o", plan)
+    done = kernel_ci("plan", committed(tmp_path), "--only", other, "-o", plan)
     assert done.status == 0, done.err
     assert kernel_ci("build", plan).status == 0
     assert kernel_ci("audit", plan.parent, "--plan", plan).status == 0

@@ -1,7 +1,9 @@
 """A pytest plugin for a kernel's quick tests under another tvm-ffi (see `dynamic`).
 
-* It hides torch and JAX. An old tvm-ffi compiles an addon for torch when it is imported,
-  which takes minutes, and the addons of frameworks have ABI windows of their own.
+* It hides torch and JAX: the addons of frameworks have ABI windows of their own. Where the
+  suite cannot be imported without them they are hidden only while tvm-ffi is imported,
+  since an old one would compile an addon for torch then, which takes minutes and which some
+  releases (0.1.0) cannot be told to leave out.
 * Of the parameter sets of each test it keeps the first and the last: an ABI breaks with what
   a test does, not with its numbers.
 * It checks that the release is the one that was asked for.
@@ -17,7 +19,7 @@ import pytest
 
 #: The folder that must provide `tvm_ffi`.
 RUNTIME = "KERNEL_CI_RUNTIME"
-#: Set to keep the frameworks.
+#: Set to keep the frameworks for the tests.
 FRAMEWORKS = "KERNEL_CI_FRAMEWORKS"
 
 _FRAMEWORKS = ("torch", "jax", "jax_tvm_ffi")
@@ -25,10 +27,13 @@ _FRAMEWORKS = ("torch", "jax", "jax_tvm_ffi")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hide the frameworks, before anything imports them, and check the release."""
-    if FRAMEWORKS not in os.environ:
-        for name in _FRAMEWORKS:
-            sys.modules[name] = None  # type: ignore[assignment]
+    for name in _FRAMEWORKS:
+        sys.modules[name] = None  # type: ignore[assignment]
     import tvm_ffi
+
+    if FRAMEWORKS in os.environ:
+        for name in _FRAMEWORKS:
+            del sys.modules[name]
 
     if not Path(tvm_ffi.__file__).is_relative_to(os.environ[RUNTIME]):
         pytest.exit(f"tvm_ffi came from {tvm_ffi.__file__}", returncode=4)

@@ -38,6 +38,9 @@ def _call(function: Any, name: str, arguments: tuple[object, ...]) -> str:
 
 def main(library: str, functions: list[str]) -> None:
     """Load a library and call each of its functions with arguments that it cannot take."""
+    # An old tvm-ffi compiles an addon for torch when it is imported, which takes minutes and
+    # which some releases (0.1.0) cannot be told to leave out.
+    sys.modules["torch"] = None  # type: ignore[assignment]
     import tvm_ffi
 
     _say("runtime", version=str(tvm_ffi.__version__), file=tvm_ffi.__file__)
