@@ -70,7 +70,7 @@ class Cell(Model):
         tvm_ffi: The release of apache-tvm-ffi to build with.
         toolchain: Which compiler builds it.
         archs: GPU architectures to build for; empty for CPU.
-        component_archs: Those of each CUDA or ROCm section of build.toml, by its name.
+        component_archs: Those of each section of build.toml that is for it, by its name.
         notices: What this toolkit cannot do of what the kernel asks for.
         build_runner: Labels of the runner that builds it.
         test_runner: Labels of the runner that tests it.

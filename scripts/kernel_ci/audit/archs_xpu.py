@@ -8,16 +8,64 @@ not say. Apple's compiled shaders begin with `MTLB`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from kernel_ci.audit.facts import LibraryFacts
 from kernel_ci.audit.report import Finding
+from kernel_ci.kernel import Kernel
 
 _SECTION = "__CLANG_OFFLOAD_BUNDLE__sycl-"
 _SPIRV_MAGIC = (0x07230203).to_bytes(4, "little")
 _METALLIB_MAGIC = b"MTLB"
 
 _REBUILD = "build it again; a kernel's own flags must not choose targets"
+
+
+def audit(directory: Path, metadata: Mapping[str, Any], library: LibraryFacts) -> list[Finding]:
+    """Judge the device code of one library of an XPU variant.
+
+    Args:
+        directory: The variant directory.
+        metadata: Its decoded metadata.json; where kernel-ci did not build it, it states no
+            devices, and there is nothing to compare with.
+        library: The library.
+    """
+    asked = stated(metadata)
+    if library.format != "elf" or not asked:
+        return []
+    return judge_sycl(library.path, asked, sycl_targets(directory / library.path))
+
+
+def stated(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the devices that metadata.json names, in all sections of build.toml; sorted."""
+    own = metadata.get("kernel-ci")
+    sections = own.get("archs") if isinstance(own, Mapping) else None
+    if not isinstance(sections, Mapping):
+        return ()
+    lists = [archs for archs in sections.values() if isinstance(archs, list)]
+    return tuple(sorted({str(arch) for archs in lists for arch in archs}))
+
+
+def audit_metal(kernel: Kernel, directory: Path, libraries: Sequence[str]) -> list[Finding]:
+    """Find a Metal variant whose shaders are not in it.
+
+    Args:
+        kernel: The kernel; one without a `.metal` source needs none.
+        directory: The variant directory.
+        libraries: Its libraries, relative to it.
+    """
+    sources = (src for part in kernel.components_of("metal", None).values() for src in part.src)
+    if not any(src.endswith(".metal") for src in sources):
+        return []
+    if any(metallib_size(directory / library) for library in libraries):
+        return []
+    return [_fault(".", "has no compiled Metal shaders (__TEXT,__metallib)")]
+
+
+def _fault(where: str, message: str) -> Finding:
+    return Finding(check="archs", level="error", where=where, message=message, fix=_REBUILD)
 
 
 def sycl_targets(library: Path) -> tuple[str, ...]:
@@ -52,10 +100,7 @@ def judge_sycl(where: str, archs: Sequence[str], found: Sequence[str]) -> list[F
     asked = {"spir64" if arch == "spir64" else "spir64_gen" for arch in archs}
     messages = [f"has no code for {target}, which was asked for" for target in asked - set(found)]
     messages += [f"has code for {target}, which nobody asked for" for target in set(found) - asked]
-    return [
-        Finding(check="archs", level="error", where=where, message=message, fix=_REBUILD)
-        for message in sorted(messages)
-    ]
+    return [_fault(where, message) for message in sorted(messages)]
 
 
 def metallib_size(library: Path) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernel_ci import __version__, devices
-from kernel_ci.audit import archs
+from kernel_ci.audit import archs, archs_xpu
 from kernel_ci.audit.dynamic import DEFAULT, Suite, audit_dynamic
 from kernel_ci.audit.variant import audit_variant
 from kernel_ci.build import package
@@ -50,9 +50,10 @@ def audit_cell(
     started, clock = now(), time.monotonic()
     digest = package.digest(directory)
     not_run = _why_not(cell, runtimes)
+    planned = plan.kernel(cell.kernel)
+    kernel = open_kernel(planned)
     if not_run is None:
-        planned = plan.kernel(cell.kernel)
-        tests = open_kernel(planned).tests
+        tests = kernel.tests
         # Without any the test stage has a finding of its own.
         suite = Suite(tests, planned.repo_id) if tests.is_dir() else None
         report = audit_dynamic(directory, runtimes, suite=suite, say=say)
@@ -60,6 +61,9 @@ def audit_cell(
         report = audit_variant(directory)
     (variant,) = report.variants
     every = [*archs.judge_cell(cell, variant.facts.metadata or {}), *report.findings]
+    if cell.backend == "metal":
+        libraries = [library.facts.path for library in variant.libraries]
+        every += archs_xpu.audit_metal(kernel, directory, libraries)
     errors = [finding for finding in every if finding.level == "error"]
     told = errors or [finding for finding in every if finding.level == "warning"]
     findings = [f"{f.check}: {f.where}: {f.message}" for f in told]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from kernel_ci.errors import InfrastructureError, InputError, KernelCIError
@@ -16,9 +17,20 @@ from kernel_ci.kernel import numbers
 from kernel_ci.matrix import Entry, Matrix
 from kernel_ci.plan import Selection, host_platform, plan_matrix
 from kernel_ci.testing import preflight
-from kernel_ci.toolchains import hipcc, nvcc
+from kernel_ci.toolchains import hipcc, icpx, nvcc
 
-BACKENDS = ("cuda", "rocm")
+#: Backend -> which version of its toolkit this machine has, None without one. Metal has none.
+_TOOLKITS: dict[str, Callable[[], str | None]] = {
+    "cuda": nvcc.attached_version,
+    "rocm": hipcc.attached_version,
+    "xpu": icpx.attached_version,
+}
+
+#: Backend -> its compiler, and how to get it where PyPI does not have it.
+_GET = {
+    "rocm": ("hipcc", "install ROCm, and name it with ROCM_PATH"),
+    "xpu": ("icpx", "install Intel's oneAPI, and run `source /opt/intel/oneapi/setvars.sh`"),
+}
 
 _WHERE = "this machine"
 
@@ -80,7 +92,7 @@ def only(matrix: Matrix, entry: Entry) -> Matrix:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; see the module."""
     parser = argparse.ArgumentParser(prog="python -m kernel_ci.testing.attached")
-    parser.add_argument("backend", choices=BACKENDS)
+    parser.add_argument("backend", choices=tuple(preflight.FIND))
     parser.add_argument("kernels", type=Path, nargs="+", metavar="KERNEL")
     parser.add_argument(
         "--build-only", action="store_true", help="do not test; no device is needed"
@@ -102,15 +114,14 @@ def _run(options: argparse.Namespace) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     limit = None
     if not options.build_only:
-        find = {"cuda": preflight.find_cuda, "rocm": preflight.find_rocm}[options.backend]
-        device = find(_WHERE)
+        device = preflight.FIND[options.backend](_WHERE)
         limit = device.driver
-        console.print(f"device: {device.name} ({device.arch})", highlight=False)
-    here = {"cuda": nvcc, "rocm": hipcc}[options.backend].attached_version()
-    if options.backend == "rocm" and here is None:
-        raise InfrastructureError(
-            "there is no hipcc here", where=_WHERE, fix="install ROCm, and name it with ROCM_PATH"
-        )
+        architecture = f" ({device.arch})" if device.arch else ""
+        console.print(f"device: {device.name}{architecture}", highlight=False)
+    here = _TOOLKITS.get(options.backend, lambda: None)()
+    if here is None and options.backend in _GET:
+        compiler, fix = _GET[options.backend]
+        raise InfrastructureError(f"there is no {compiler} here", where=_WHERE, fix=fix)
     matrix = Matrix.read()
     entry = choose(matrix, options.backend, host_platform(), here, limit)
     plan = plan_matrix(

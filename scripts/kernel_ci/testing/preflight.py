@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from kernel_ci.audit.policy import systems
 from kernel_ci.errors import InfrastructureError
 from kernel_ci.kernel import numbers
 from kernel_ci.plan import Cell
@@ -20,13 +25,22 @@ from kernel_ci.toolchains.table import PTX
 # Of CUdevice_attribute in cuda.h.
 _MAJOR, _MINOR = 75, 76
 
+#: What torch says about itself: for each backend what it is built for, and whether it sees a
+#: device.
 _FRAMEWORK = """
 import json, torch
+gpu, xpu, mps = torch.cuda.is_available(), torch.xpu.is_available(), torch.backends.mps
 print(json.dumps({
-    "torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
-    "available": torch.cuda.is_available(),
+    "torch": torch.__version__,
+    "cuda": [torch.version.cuda, gpu],
+    "rocm": [torch.version.hip, gpu],
+    "xpu": [torch.version.xpu, xpu],
+    "metal": ["mps" if mps.is_built() else None, mps.is_available()],
 }))
 """
+
+#: Where Linux shows the devices that the drivers of Intel's GPUs can compute on.
+_RENDER = Path("/dev/dri")
 
 
 @dataclass(frozen=True)
@@ -35,13 +49,13 @@ class Device:
 
     Attributes:
         name: As its driver calls it.
-        arch: Its architecture, e.g. `9.0` or `gfx90a`.
+        arch: Its architecture, e.g. `9.0` or `gfx90a`; None where the driver does not tell.
         driver: The newest version of the toolkit that the driver can run, `<major>.<minor>`;
             None where the driver does not limit it.
     """
 
     name: str
-    arch: str
+    arch: str | None
     driver: str | None
 
 
@@ -52,12 +66,9 @@ def check(cell: Cell) -> Device | None:
         InfrastructureError: There is none, its driver or the framework cannot be used, or it is
             none of those that the cell is built for.
     """
-    if cell.backend == "cuda":
-        device = find_cuda(cell.id)
-    elif cell.backend == "rocm":
-        device = find_rocm(cell.id)
-    else:
+    if cell.backend not in FIND:
         return None
+    device = FIND[cell.backend](cell.id)
     wrong = unsuitable(cell, device)
     if wrong is not None:
         raise InfrastructureError(f"{device.name}: {wrong[0]}", where=cell.id, fix=wrong[1])
@@ -68,6 +79,8 @@ def check(cell: Cell) -> Device | None:
 def unsuitable(cell: Cell, device: Device) -> tuple[str, str] | None:
     """Return why a device cannot run a cell, and what to do; None where it can. Pure."""
     version = cell.backend_version or ""
+    if device.arch is None:
+        return None
     if device.driver is not None and numbers(device.driver) < numbers(version):
         return (
             f"its driver runs CUDA {device.driver} at most, and the variant is for {version}",
@@ -168,19 +181,66 @@ def find_rocm(where: str) -> Device:
     raise InfrastructureError("rocminfo shows no AMD GPU", where=where, fix=_NO_DEVICE)
 
 
+def find_xpu(where: str) -> Device:
+    """Return Intel's GPU, asking the kernel for it; what it is, only torch tells.
+
+    Args:
+        where: The cell's id, for messages.
+
+    Raises:
+        InfrastructureError: There is none, or this user may not use it.
+    """
+    nodes = sorted(_RENDER.glob("renderD*"))
+    if not nodes:
+        raise InfrastructureError(
+            f"there is no GPU to compute on here ({_RENDER}/renderD*)", where=where, fix=_NO_DEVICE
+        )
+    if not any(os.access(node, os.R_OK | os.W_OK) for node in nodes):
+        raise InfrastructureError(
+            f"this user may not use {nodes[0]}",
+            where=where,
+            fix="add the user to the group `render`",
+        )
+    return Device(name="Intel GPU", arch=None, driver=None)
+
+
+def find_metal(where: str) -> Device:
+    """Return this Mac's GPU (see `find_xpu`); a macOS that is too old for Metal 4 has none."""
+    if sys.platform != "darwin":
+        raise InfrastructureError("there is no Metal but on macOS", where=where, fix=_NO_DEVICE)
+    version, minimum = platform.mac_ver()[0], systems().macos_minimum["metal"]
+    if numbers(version) < numbers(minimum):
+        raise InfrastructureError(
+            f"this is macOS {version}, and Metal variants need {minimum}",
+            where=where,
+            fix="update macOS, or test on another machine",
+        )
+    name = _run(["sysctl", "-n", "machdep.cpu.brand_string"])
+    return Device(name=(name or "Apple GPU").strip(), arch=None, driver=None)
+
+
+#: Backend -> what finds its device. The CPU needs none.
+FIND: dict[str, Callable[[str], Device]] = {
+    "cuda": find_cuda,
+    "rocm": find_rocm,
+    "xpu": find_xpu,
+    "metal": find_metal,
+}
+
+
 def _check_framework(cell: Cell) -> None:
     """Refuse a torch that cannot make arrays on the device: nothing could be tested."""
-    version_of = {"cuda": "cuda", "rocm": "hip"}[cell.backend]
     output = _run([sys.executable, "-c", _FRAMEWORK])
     found = json.loads(output.splitlines()[-1]) if output else None
-    if found is not None and found[version_of] and found["available"]:
-        return
     if found is None:
-        what = "torch is not installed here"
-    elif not found[version_of]:
-        what = f"torch {found['torch']} is built without {cell.backend}"
+        what = "torch is not installed here, or does not work"
     else:
-        what = f"torch {found['torch']} ({version_of} {found[version_of]}) does not see the device"
+        built_for, available = found[cell.backend]
+        if built_for and available:
+            return
+        what = f"torch {found['torch']} is built without {cell.backend}"
+        if built_for:
+            what = f"torch {found['torch']} ({cell.backend} {built_for}) does not see the device"
     raise InfrastructureError(
         f"{what}, and the tests need its arrays",
         where=cell.id,

@@ -18,7 +18,7 @@ from typing import Literal
 from kernel_ci.documents import Model
 from kernel_ci.errors import InputError
 from kernel_ci.plan import Cell, host_platform
-from kernel_ci.toolchains import Compiler, sysroot, zig
+from kernel_ci.toolchains import Compiler, sysroot
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -57,7 +57,9 @@ def find(cell: Cell) -> Compiler:
         )
     version = cell.backend_version or ""
     options = flags(cell.archs, cell=cell.id)
-    icpx = _program("icpx", "compiler", version, cell.id)
+    icpx = _program("icpx", "compiler", version)
+    if icpx is None:
+        raise InputError("there is no icpx here", where=cell.id, fix=_get(version))
     found = _version(icpx)
     if found is None or not found.startswith(f"{version}."):
         raise InputError(
@@ -66,8 +68,8 @@ def find(cell: Cell) -> Compiler:
             where=cell.id,
             fix=_get(version),
         )
-    if cell.archs != (SPIRV,):
-        _program("ocloc", "ocloc", version, cell.id)
+    if cell.archs != (SPIRV,) and _program("ocloc", "ocloc", version) is None:
+        raise InputError("there is no ocloc here", where=cell.id, fix=_get(version))
     host = " ".join(sysroot.flags(cell.parsed().arch))
     return Compiler(
         name="icpx",
@@ -82,7 +84,7 @@ def find(cell: Cell) -> Compiler:
             "CMAKE_TRY_COMPILE_TARGET_TYPE": "STATIC_LIBRARY",
         },
         environment={},
-        others={"zig (glibc 2.28)": zig.version()},
+        others=sysroot.versions(cell.parsed().arch),
         # libstdc++ needs what glibc 2.28 has in a library of its own.
         link=("-static-libstdc++", "-Wl,--no-as-needed,-lpthread,--as-needed"),
     )
@@ -120,14 +122,18 @@ def flags(archs: tuple[str, ...], *, cell: str) -> str:
     return " ".join(options)
 
 
-def _program(name: str, component: str, version: str, cell: str) -> str:
+def attached_version() -> str | None:
+    """Return `<major>.<minor>` of the icpx that this machine uses by default, None without."""
+    icpx = _program("icpx", "compiler", "latest")
+    found = _version(icpx) if icpx is not None else None
+    return found.rpartition(".")[0] if found is not None else None
+
+
+def _program(name: str, component: str, version: str) -> str | None:
     """Return the path of one of oneAPI's programs, on PATH or below ONEAPI_ROOT."""
     root = os.environ.get("ONEAPI_ROOT", _ROOT)
     folders = [f"{root}/{component}/{release}/bin" for release in (version, "latest")]
-    path = shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
-    if path is None:
-        raise InputError(f"there is no {name} here", where=cell, fix=_get(version))
-    return path
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(folders))
 
 
 def _get(version: str) -> str:

@@ -131,11 +131,12 @@ def resolve(kernel: Kernel, variant: Variant, default: tuple[str, ...], *, cell:
     Raises:
         InputError: No toolkit knows an architecture, or this one knows none of a component's.
     """
+    own = kernel.components_of(variant.backend, variant.backend_version)
     if variant.backend not in _NAMES:
-        return Archs(default, {}, ())
+        return Archs(default, dict.fromkeys(own, default) if default else {}, ())
     components: dict[str, tuple[str, ...]] = {}
     notices: list[str] = []
-    for name, component in kernel.components_of(variant.backend, variant.backend_version).items():
+    for name, component in own.items():
         listed = _listed(component)
         components[name] = default
         if listed is not None:
