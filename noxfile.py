@@ -61,6 +61,52 @@ def test_cpu(session: nox.Session) -> None:
     session.run("kernel-ci", "pipeline", *kernels(session), "--only", "*-cpu-*", "-o", OUT)
 
 
+def test_attached(session: nox.Session, backend: str) -> None:
+    """Build and test kernels for this machine's own accelerator, with its toolkit and torch.
+
+    A torch for the accelerator is the machine's, so the environment sees what is installed.
+    """
+    install(session)
+    command = ("python", "-m", "kernel_ci.testing.attached", backend)
+    session.run(*command, *kernels(session), "-o", OUT)
+
+
+@nox.session(name="test-cuda", venv_params=["--system-site-packages"])
+def test_cuda(session: nox.Session) -> None:
+    """Build and test on this machine's NVIDIA GPU; --build-only needs none."""
+    test_attached(session, "cuda")
+
+
+@nox.session(name="test-rocm", venv_params=["--system-site-packages"])
+def test_rocm(session: nox.Session) -> None:
+    """Build and test on this machine's AMD GPU; --build-only needs none."""
+    test_attached(session, "rocm")
+
+
+@nox.session(name="test-xpu", venv_params=["--system-site-packages"])
+def test_xpu(session: nox.Session) -> None:
+    """Build and test on this machine's Intel GPU; --build-only needs none."""
+    test_attached(session, "xpu")
+
+
+@nox.session(name="test-metal", venv_params=["--system-site-packages"])
+def test_metal(session: nox.Session) -> None:
+    """Build and test on this Mac's GPU; --build-only needs none."""
+    test_attached(session, "metal")
+
+
+@nox.session
+def carry(session: nox.Session) -> None:
+    """Download into ./wheels all that `test-cuda` and the like need, for a machine without network.
+
+    To be run on the same platform with the same Python; docs/testing.md has the rest.
+    """
+    install(session)
+    build = ("hatchling>=1.27", "editables", "pip>=25.1", "nox")
+    session.run("pip", "download", "--quiet", "--dest", "wheels", ".", *build)
+    session.run("python", "-m", "kernel_ci.testing.carry", "wheels")
+
+
 @nox.session
 def pipeline(session: nox.Session) -> None:
     """Do all of it: plan, build, audit, test, gate, publish to the local Hub in ./hub, load."""
@@ -68,25 +114,11 @@ def pipeline(session: nox.Session) -> None:
     session.run("kernel-ci", "pipeline", *kernels(session), "-o", OUT, "--hub", "hub")
 
 
-#: Tests that take many minutes: every runtime and planted defect, workflows under act,
-#: toolchains of accelerators, emulators, and every fault of publishing.
+#: Tests of the workflows, which run them under act, and of every fault of publishing.
 EXTENDED = (
-    "tests/integration/test_aarch64.py",
-    "tests/integration/test_abi_guard.py",
-    "tests/integration/test_abi_matrix.py",
-    "tests/integration/test_abi_stamp.py",
-    "tests/integration/test_audit_defects.py",
-    "tests/integration/test_audit_download.py",
-    "tests/integration/test_audit_stage.py",
-    "tests/integration/test_audit_variant.py",
-    "tests/integration/test_cuda.py",
-    "tests/integration/test_metal.py",
     "tests/integration/test_publish_faults.py",
     "tests/integration/test_publish_killed.py",
     "tests/integration/test_publish_release.py",
-    "tests/integration/test_rocm.py",
-    "tests/integration/test_wrong_kernels.py",
-    "tests/integration/test_xpu.py",
     "tests/workflows",
 )
 

@@ -106,8 +106,7 @@ def runtime(version: str) -> Path:
     with cache.lock(target):
         if not target.is_dir():
             with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
-                wheel = _download(version, [], Path(temporary), "this interpreter")
-                _unpack(wheel, target)
+                _unpack(download(version, Path(temporary)), target)
     return target
 
 
@@ -115,20 +114,32 @@ def download_wheel(version: str, platform: str) -> Path:
     """Return the cached wheel of a release for a platform (see `fetch`)."""
     folder = cache.root() / "wheels"
     folder.mkdir(parents=True, exist_ok=True)
-    tags = WHEEL_PLATFORMS[platform]
     for wheel in folder.glob(f"apache_tvm_ffi-{version}-*.whl"):
-        if any(tag in wheel.name for tag in tags):
+        if any(tag in wheel.name for tag in WHEEL_PLATFORMS[platform]):
             return wheel
-    options = ["--implementation", "cp", "--python-version", _PYTHON]
-    for tag in tags:
-        options += ["--platform", tag]
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        wheel = _download(version, options, Path(temporary), f"{platform} (Python {_PYTHON})")
+        wheel = download(version, Path(temporary), platform)
         return wheel.rename(folder / wheel.name)
 
 
-def _download(version: str, options: list[str], folder: Path, target: str) -> Path:
-    """Download the wheel of a release with pip; `target` names in messages what it is for."""
+def download(version: str, folder: Path, platform: str | None = None) -> Path:
+    """Download the wheel of a release with pip.
+
+    Args:
+        version: An exact version; yanked ones are found too.
+        folder: Where to; no other wheel may be in it.
+        platform: One of `WHEEL_PLATFORMS`; None for this interpreter.
+
+    Raises:
+        InputError: No such release, or no wheel of it for the platform.
+        InfrastructureError: The package index could not be reached.
+    """
+    options, target = [], "this interpreter"
+    if platform is not None:
+        options = ["--implementation", "cp", "--python-version", _PYTHON]
+        for tag in WHEEL_PLATFORMS[platform]:
+            options += ["--platform", tag]
+        target = f"{platform} (Python {_PYTHON})"
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--only-binary=:all:", *options]
     command += ["--dest", str(folder), f"apache-tvm-ffi=={version}"]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kernel_ci.audit.archs_xpu import judge_sycl, metallib_size, sycl_targets
+from kernel_ci.audit.archs_xpu import audit_metal, judge_sycl, metallib_size, sycl_targets
+from kernel_ci.kernel import Kernel
 from kernel_ci.toolchains import zig
+from tests.helpers import REFERENCE
 
 SPIRV = b"\x03\x02\x23\x07" + bytes(16)
 
@@ -74,3 +76,15 @@ def test_metallib(tmp_path: Path) -> None:
     bad = compile_with(tmp_path, "aarch64-macos", {"__TEXT,__metallib": bytes(64)})
     assert metallib_size(bad) == 0
     assert metallib_size(elf(tmp_path, spir64=SPIRV)) == 0
+
+
+def test_a_metal_variant_without_its_shaders(tmp_path: Path) -> None:
+    kernel = Kernel.read(REFERENCE)
+    made = compile_with(tmp_path, "aarch64-macos", {"__TEXT,__metallib": bytes(64)})
+    (finding,) = audit_metal(kernel, tmp_path, [made.name])
+    assert (finding.level, finding.message) == (
+        "error",
+        "has no compiled Metal shaders (__TEXT,__metallib)",
+    )
+    compile_with(tmp_path, "aarch64-macos", {"__TEXT,__metallib": b"MTLB" + bytes(60)})
+    assert audit_metal(kernel, tmp_path, [made.name]) == []

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
-from kernel_ci.errors import InputError
+from kernel_ci.errors import InfrastructureError, InputError
 from kernel_ci.matrix import Matrix
 from kernel_ci.plan import Cell
-from kernel_ci.testing import attached
+from kernel_ci.testing import attached, preflight
 from kernel_ci.testing.preflight import Device, unsuitable
+from tests.helpers import REFERENCE
 
 LINUX = "x86_64-linux"
 
@@ -86,3 +91,53 @@ def test_no_variant_for_this_machine() -> None:
     old = attached.choose(Matrix.read(), "cuda", LINUX, "11.8", None)
     with pytest.raises(InputError, match=r"11\.8, is older"):
         attached.only(Matrix.read(), old)
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "says"),
+    [
+        ("cuda", "/dev/nvidiactl", "there is no NVIDIA driver here"),
+        ("rocm", "/dev/kfd", "rocminfo is missing"),
+        ("xpu", "/dev/dri/renderD128", "there is no GPU to compute on here"),
+        ("metal", "/System/Library/Frameworks/Metal.framework", "no Metal but on macOS"),
+    ],
+)
+def test_a_device_that_is_not_there_is_an_error(
+    backend: str, device: str, says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    if Path(device).exists():
+        pytest.skip("there is a device")
+    assert attached.main([backend, str(REFERENCE), "-o", str(tmp_path / "run")]) == 75
+    said = capsys.readouterr().err
+    assert says in said
+    assert "--build-only" in said
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("torch", "says"),
+    [
+        (None, "torch is not installed here, or does not work"),
+        ({"torch": "2.9", "xpu": [None, False]}, "torch 2.9 is built without xpu"),
+        ({"torch": "2.9", "xpu": ["2025", False]}, "torch 2.9 (xpu 2025) does not see the device"),
+        ({"torch": "2.9", "xpu": ["2025", True]}, None),
+    ],
+)
+def test_torch(
+    torch: dict[str, object] | None, says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = None if torch is None else json.dumps(torch)
+    monkeypatch.setattr(preflight, "_run", lambda command: answer)
+    monkeypatch.setitem(preflight.FIND, "xpu", lambda where: Device("Intel GPU", None, None))
+    xpu = cell("pvc", "spir64", backend="xpu", version="2025.3")
+    if says is None:
+        assert preflight.check(xpu) is not None
+        return
+    with pytest.raises(InfrastructureError) as caught:
+        preflight.check(xpu)
+    assert says in str(caught.value)
+
+
+def test_what_torch_is_asked_is_right_for_the_torch_that_is_here() -> None:
+    pytest.importorskip("torch")
+    assert preflight._run([sys.executable, "-c", preflight._FRAMEWORK])
