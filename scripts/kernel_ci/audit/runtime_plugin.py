@@ -25,8 +25,9 @@ FRAMEWORKS = "KERNEL_CI_FRAMEWORKS"
 _FRAMEWORKS = ("torch", "jax", "jax_tvm_ffi")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Hide the frameworks, before anything imports them, and check the release."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Import the release, and check that it is that one, before a suite's conftest.py can."""
     for name in _FRAMEWORKS:
         sys.modules[name] = None  # type: ignore[assignment]
     import tvm_ffi
@@ -34,7 +35,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if FRAMEWORKS in os.environ:
         for name in _FRAMEWORKS:
             del sys.modules[name]
-
     if not Path(tvm_ffi.__file__).is_relative_to(os.environ[RUNTIME]):
         pytest.exit(f"tvm_ffi came from {tvm_ffi.__file__}", returncode=4)
 
