@@ -86,7 +86,20 @@ MODULE = (
     _HEAD
     + """
 #include <tvm/ffi/extra/module.h>
-bool run(ffi::Module module, ffi::String name) { return module->GetFunction(name) != nullptr; }
+// What a result of another size leaves out is read from the stack, and would be right if the
+// stack happened to hold it: fill it, and look at what was found.
+__attribute__((noinline)) static void fill_stack() {
+  volatile unsigned char bytes[4096];
+  for (volatile unsigned char& byte : bytes) byte = 0xA5;
+}
+__attribute__((noinline)) static bool ask(const ffi::Module& module, const ffi::String& name) {
+  auto found = module->GetFunction(name);
+  return found != nullptr && found.value().type_index() == ffi::TypeIndex::kTVMFFIFunction;
+}
+bool run(ffi::Module module, ffi::String name) {
+  fill_stack();
+  return ask(module, name);
+}
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);
 """
 )
