@@ -12,24 +12,21 @@ import os
 import signal
 import sys
 import threading
-import types
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.utils import _detect_agent, _http
+import pytest
 
 from kernel_ci.hub.server import create_app, running_app
 from kernel_ci.hub.store import Store
-from tests.integration.publish_kit import publish_here, undelayed
+from tests.integration.publish_kit import hurry, publish_here, undelayed
 
 #: Requests that make something visible.
 _VISIBLE = ("/commit/", "/branch/", "/tag/")
 
 
 def main() -> None:
-    # huggingface_hub pauses between the attempts of an upload; a test does not want to.
-    _http.time = types.SimpleNamespace(sleep=lambda seconds: None)  # type: ignore[assignment, attr-defined]
-    _detect_agent._registry = {"standardEnvVars": [], "harnesses": {}}
+    hurry(pytest.MonkeyPatch())
     for line in sys.stdin:
         job = json.loads(line)
         child = os.fork()
@@ -69,7 +66,7 @@ def serve(job: dict[str, Any]) -> int:
 
         setattr(owner, name, wrapped)
 
-    # A killed process loses nothing that it has written, so that fsync is no step here.
+    # fsync is no step, see `hurry`.
     for name in ("replace", "rename"):
         stepping(Path, name)
     app = create_app(Store(Path(job["folder"])))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-import types
 from collections.abc import Iterator
 from dataclasses import replace
 from email.utils import formatdate
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub.utils import _detect_agent, _http
+from huggingface_hub.utils import _http
 
 from kernel_ci.publish.transport import Retry
 from tests.integration.publish_kit import (
@@ -28,6 +27,7 @@ from tests.integration.publish_kit import (
     answers,
     cut,
     hub,
+    hurry,
     look,
     make_run,
     publish_here,
@@ -60,11 +60,8 @@ SMALL: dict[str, Any] = {"benchmark": False, "helper": False, "variants": VARIAN
 
 
 @pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    # huggingface_hub pauses between the attempts of an upload; a test does not want to.
-    monkeypatch.setattr(_http, "time", types.SimpleNamespace(sleep=lambda seconds: None))
-    monkeypatch.setattr(_detect_agent, "_registry", {"standardEnvVars": [], "harnesses": {}})
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
 
 
 class Scenario:
@@ -181,7 +178,7 @@ def test_what_the_hub_means_is_told(handled: bool, status: int, kind: str, tmp_p
                 scenario.check(between, url, done)
             except AssertionError as error:
                 raise AssertionError(f"at {scenario.log[number]}: {error}\n{done.text}") from error
-    assert told > 2
+    assert told >= 2
 
 
 def endpoint(line: str) -> str:

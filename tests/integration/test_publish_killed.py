@@ -14,12 +14,12 @@ import pytest
 from kernel_ci.hub.check import check
 from kernel_ci.publish.release import Release
 from tests.integration.publish_kit import (
-    TOKEN,
     VARIANTS,
     Between,
     Driver,
     download,
     hub,
+    hurry,
     kills,
     look,
     make_run,
@@ -32,8 +32,8 @@ NEW = (VARIANTS[0], "tvm-ffi01-cu130-x86_64-linux")
 
 
 @pytest.fixture(autouse=True)
-def _token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
 
 
 @pytest.fixture(scope="module")

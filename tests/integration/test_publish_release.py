@@ -24,6 +24,7 @@ from tests.integration.publish_kit import (
     View,
     download,
     hub,
+    hurry,
     look,
     make_run,
     publish_here,
@@ -63,7 +64,7 @@ class Hub:
 
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hurry(monkeypatch)
     with hub(tmp_path / "hub") as (between, url):
         yield Hub(between, url, tmp_path)
 
