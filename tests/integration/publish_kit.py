@@ -424,14 +424,16 @@ class Outcome:
     published: Published | None
 
 
-def publish_here(run: Path, url: str, **options: Any) -> Outcome:
-    """Publish from this process, as the command does."""
+def publish_here(run: Path, url: str, *, real: bool = False, **options: Any) -> Outcome:
+    """Publish from this process, as the command does; `real` takes it for the real Hub."""
     output = io.StringIO()
     console = Console(file=output, width=160)
     dry_run = options.pop("dry_run", False)
     options = {"retry": FAST, **options}
     try:
         with connect(url) as target:
+            if real:
+                target = replace(target, token=None, local=False)
             (done,) = publish(
                 run, target, dry_run=dry_run, options=Options(**options), console=console
             )

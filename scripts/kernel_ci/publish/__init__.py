@@ -150,7 +150,7 @@ def publish(
         ) as hub:
             publisher = _Publisher(prepared, hub, options, console, meter)
             if token is not None:
-                publisher.sign = lambda variants: signing.sign(variants, token)
+                publisher.sign = signing.sign_here
             if signer is not None:
                 publisher.check = lambda variants: signing.verify(
                     variants, signer, options.verifier or signing.trusted()

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 MAIN = "main"
 TYPE = "kernel"
 
+#: Where an identity is exchanged for a token (RFC 8693).
+_EXCHANGE = "/oauth/token"
+
 _CHUNK = 1 << 20
 #: What may be a secret in a text that the Hub or a library wrote.
 _SECRET = re.compile(
@@ -395,6 +398,8 @@ class Hub:
                     fix=cause.fix,
                 )
             if isinstance(cause, HTTPStatusError | HfHubHTTPError):
+                if cause.response.request.url.path == _EXCHANGE:
+                    return _untrusted(f"the Hub answered {cause.response.status_code}")
                 said = getattr(cause, "server_message", None) or ""
                 return explain(
                     cause.response.status_code,
@@ -409,12 +414,7 @@ class Hub:
                     fix="unset HF_HUB_OFFLINE",
                 )
             if isinstance(cause, OIDCError):
-                return InputError(
-                    f"the workflow's identity was not accepted: {self._redacted(str(cause))}",
-                    where="HF_OIDC_RESOURCE",
-                    fix="give the job `permissions: id-token: write`, and make the workflow a"
-                    " trusted publisher of the repository; docs/publishing.md shows both",
-                )
+                return _untrusted(self._redacted(str(cause)))
             if isinstance(cause, HTTPError):
                 return InfrastructureError(
                     f"the connection broke: {self._redacted(str(cause)) or type(cause).__name__}",
@@ -427,6 +427,16 @@ class Hub:
             where=where,
             fix="run it again; if it stays, compare the releases of huggingface_hub",
         )
+
+
+def _untrusted(why: str) -> InputError:
+    """Return the error for a workflow whose identity got no token."""
+    return InputError(
+        f"the workflow's identity was not accepted: {why}",
+        where="HF_OIDC_RESOURCE",
+        fix="give the job `permissions: id-token: write`, and make the workflow a trusted"
+        " publisher of the repository; docs/publishing.md shows both",
+    )
 
 
 def explain(status: int, said: str, *, where: str, repo_id: str) -> KernelCIError:

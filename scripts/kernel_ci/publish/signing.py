@@ -12,7 +12,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ from kernel_ci.errors import InfrastructureError, InputError, Rejected
 
 if TYPE_CHECKING:
     from sigstore.oidc import IdentityToken
-    from sigstore.sign import SigningContext
     from sigstore.verify import Verifier
 
 _SIGNER = re.compile(
@@ -115,32 +114,49 @@ def _claims(token: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def sign(
-    variants: Iterable[Path], token: IdentityToken, *, context: SigningContext | None = None
-) -> None:
+def sign_here(variants: Sequence[Path]) -> None:
+    """Sign the metadata of variant directories as the workflow that this runs in.
+
+    An identity lasts for some minutes only, and an upload before may have taken longer; so
+    it is asked for anew.
+
+    Raises:
+        InfrastructureError: There is no identity any more, or no signature was to be had.
+    """
+    if not variants:
+        return
+    token = identity()
+    if token is None:
+        raise InfrastructureError(
+            "the workflow's identity is gone", where="signing", fix="run the job again"
+        )
+    sign(variants, token)
+
+
+def sign(variants: Iterable[Path], token: IdentityToken) -> None:
     """Sign the metadata of variant directories.
 
     Args:
         variants: The variant directories.
         token: The identity that signs.
-        context: sigstore's services; its public ones by default.
 
     Raises:
-        InfrastructureError: The services could not be reached, or refused.
+        InfrastructureError: sigstore's services could not be reached, or refused.
     """
-    from sigstore.errors import Error
     from sigstore.models import ClientTrustConfig
     from sigstore.sign import SigningContext
 
     try:
-        context = context or SigningContext.from_trust_config(ClientTrustConfig.production())
+        context = SigningContext.from_trust_config(ClientTrustConfig.production())
         with context.signer(token) as signer:
             for variant in variants:
                 bundle = signer.sign_artifact((variant / METADATA).read_bytes())
                 (variant / SIGNATURE).write_text(bundle.to_json())
-    except (Error, OSError) as error:
+    except Exception as error:
+        # The errors of sigstore's clients have no class in common (4.5). What a service
+        # said is left out: it may repeat the identity that it was sent.
         raise InfrastructureError(
-            f"could not sign: {type(error).__name__}: {error}",
+            f"could not sign: {type(error).__name__}",
             where="sigstore",
             fix="run it again; nothing was published",
         ) from None
