@@ -126,13 +126,8 @@ def pipeline(session: nox.Session) -> None:
     session.run("kernel-ci", "pipeline", *kernels(session), "-o", OUT, "--hub", "hub")
 
 
-#: Tests of the workflows, which run them under act, and of every fault of publishing.
-EXTENDED = (
-    "tests/integration/test_publish_faults.py",
-    "tests/integration/test_publish_killed.py",
-    "tests/integration/test_publish_release.py",
-    "tests/workflows",
-)
+#: Tests of the workflows, which run them under act.
+EXTENDED = ("tests/workflows",)
 
 
 def run_tests(session: nox.Session, *paths: str) -> None:
@@ -150,7 +145,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(name="tests-extended")
 def tests_extended(session: nox.Session) -> None:
-    """Test runtimes, workflows, toolchains, emulation and every fault of publishing."""
+    """Test the workflows, which run under act."""
     run_tests(session, *EXTENDED)
 
 

@@ -518,6 +518,13 @@ def download(url: str, folder: Path, repo: str = REPO, branch: str = "v1") -> di
     return contents
 
 
+def client_environment(url: str, folder: Path) -> dict[str, str]:
+    """Return the environment of a client that uses a Hub and a cache of its own."""
+    ours = {"HF_ENDPOINT": url, "HF_HOME": str(folder / "home"), "HF_HUB_DISABLE_XET": "1"}
+    unset = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_CACHE", "KERNELS_CACHE", "LOCAL_KERNELS")
+    return {name: value for name, value in os.environ.items() if name not in unset} | ours
+
+
 class Driver:
     """A process that publishes, or serves a Hub, in children that can be killed one by one."""
 

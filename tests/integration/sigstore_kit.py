@@ -52,11 +52,14 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+def _der(tag: int, content: bytes) -> bytes:
+    """Return an element of DER with less than 256 bytes."""
+    length = bytes([len(content)]) if len(content) < 128 else bytes([0x81, len(content)])
+    return bytes([tag]) + length + content
+
+
 def _utf8(text: str) -> bytes:
-    """Return a DER UTF8String."""
-    raw = text.encode()
-    length = bytes([len(raw)]) if len(raw) < 128 else bytes([0x81, len(raw)])
-    return b"\x0c" + length + raw
+    return _der(0x0C, text.encode())
 
 
 class Sigstore:
@@ -102,7 +105,7 @@ class Sigstore:
 
     # -- what clients are configured with ----------------------------------------------
 
-    def config(self) -> ClientTrustConfig:
+    def config(self) -> str:
         """Return what a client must know to use the services and to trust them."""
         since = {"start": "2020-01-01T00:00:00Z"}
         service = {"url": self.url, "majorApiVersion": 1, "validFor": since, "operator": "tests"}
@@ -127,33 +130,31 @@ class Sigstore:
             "certChain": {"certificates": [root]},
             "validFor": since,
         }
-        return ClientTrustConfig.from_json(
-            json.dumps(
-                {
-                    "mediaType": "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json",
-                    "trustedRoot": {
-                        "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
-                        "tlogs": [log(self._log)],
-                        "ctlogs": [log(self._ct)],
-                        "certificateAuthorities": [authority],
-                        "timestampAuthorities": [],
-                    },
-                    "signingConfig": {
-                        "mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json",
-                        "caUrls": [service],
-                        "oidcUrls": [],
-                        "rekorTlogUrls": [service],
-                        "rekorTlogConfig": {"selector": "ANY"},
-                        "tsaUrls": [],
-                        "tsaConfig": {"selector": "ANY"},
-                    },
-                }
-            )
+        return json.dumps(
+            {
+                "mediaType": "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json",
+                "trustedRoot": {
+                    "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
+                    "tlogs": [log(self._log)],
+                    "ctlogs": [log(self._ct)],
+                    "certificateAuthorities": [authority],
+                    "timestampAuthorities": [],
+                },
+                "signingConfig": {
+                    "mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json",
+                    "caUrls": [service],
+                    "oidcUrls": [],
+                    "rekorTlogUrls": [service],
+                    "rekorTlogConfig": {"selector": "ANY"},
+                    "tsaUrls": [],
+                    "tsaConfig": {"selector": "ANY"},
+                },
+            }
         )
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Make this the sigstore of this process, and the process a job of GitHub Actions."""
-        config = self.config()
+        config = ClientTrustConfig.from_json(self.config())
         patch.setattr(ClientTrustConfig, "production", lambda **options: config)
         patch.setenv("GITHUB_ACTIONS", "true")
         patch.setenv("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "request-token-of-the-job")
@@ -217,14 +218,13 @@ class Sigstore:
         signature = _sign(self._ct, struct.pack("!BBQH", 0, 0, moment, 1) + entry + b"\0\0")
         log = hashlib.sha256(_public(self._ct)).digest()
         one = b"\0" + log + struct.pack("!QHBBH", moment, 0, 4, 3, len(signature)) + signature
-        both = struct.pack("!HH", len(one) + 2, len(one)) + one
-        return b"\x04\x81" + bytes([len(both)]) + both  # a DER OCTET STRING
+        return _der(0x04, struct.pack("!HH", len(one) + 2, len(one)) + one)
 
     def entry(self, body: bytes) -> dict[str, Any]:
         """Answer Rekor's `log/entries`: the only entry of its log."""
         identity = hashlib.sha256(_public(self._log)).digest()
         root = hashlib.sha256(b"\0" + body).digest()
-        promised = {
+        promised: dict[str, str | int] = {
             "body": _base64(body),
             "integratedTime": int(datetime.now(timezone.utc).timestamp()),
             "logID": identity.hex(),

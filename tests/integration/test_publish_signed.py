@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.integration.publish_kit import (
     TOKEN,
     VARIANTS,
     Between,
+    client_environment,
     hub,
     hurry,
     make_run,
@@ -82,9 +84,9 @@ def test_what_is_signed_is_accepted(tmp_path: Path) -> None:
         ("of other metadata", "ignature"),
         ("another file", "the files are not those that were signed"),
         ("a file more", "the files are not those that were signed"),
-        ("no metadata", "metadata.json"),
-        ("of another workflow", "OIDCBuildSignerURI"),
-        ("at another ref", "OIDCBuildSignerURI"),
+        ("no metadata", "there is a signature, and no metadata.json"),
+        ("of another workflow", "by https://github.com/mallory/x/"),
+        ("at another ref", "release.yml@refs/heads/x)"),
         ("in another repository", "OIDCSourceRepositoryURI"),
         ("of another sigstore", "certificate chain"),
     ],
@@ -363,24 +365,31 @@ def test_somebody_replaces_a_signature(tmp_path: Path, local: tuple[Between, str
     assert isinstance(result, VerificationResult.SignatureBundleInvalid)
 
 
-def test_the_client_tells_why_it_does_not_trust(
-    tmp_path: Path,
-    local: tuple[Between, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """`kernels verify-signature` knows the signers of Hugging Face only."""
-    from kernels import cli
+#: The command `kernels`, with a sigstore of our own.
+KERNELS = """
+import sys
+from sigstore.models import ClientTrustConfig
+config = ClientTrustConfig.from_json(sys.stdin.read())
+ClientTrustConfig.production = lambda **options: config
+from kernels import cli
+cli.main()
+"""
 
+
+def test_the_client_tells_why_it_does_not_trust(
+    tmp_path: Path, services: Sigstore, local: tuple[Between, str]
+) -> None:
+    """`kernels verify-signature` trusts the workflows of Hugging Face only (kernels 0.17.2)."""
     _, url = local
     assert publish_signed(tmp_path, url).status == 0
-    monkeypatch.setenv("HF_ENDPOINT", url)
-    monkeypatch.setattr(constants, "ENDPOINT", url)
-    monkeypatch.setattr("kernels.install.CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "argv", ["kernels", "verify-signature", "--all-variants", REPO, "1"])
-    with pytest.raises(SystemExit) as caught:
-        cli.main()
-    assert caught.value.code == 1
-    output = capsys.readouterr().out
-    assert f"{VARIANTS[0]}: metadata signature verification failed" in output
-    assert "0 of 1 policies succeeded" in output
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS, "verify-signature", "--all-variants", REPO, "1"],
+        input=services.config(),
+        env=client_environment(url, tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    for name in VARIANTS:
+        assert f"{name}: metadata signature verification failed:\n0 of 1 pol" in done.stdout

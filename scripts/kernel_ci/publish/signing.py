@@ -21,6 +21,7 @@ from kernel_ci.build.package import METADATA, SIGNATURE
 from kernel_ci.errors import InfrastructureError, InputError, Rejected
 
 if TYPE_CHECKING:
+    from sigstore.models import Bundle
     from sigstore.oidc import IdentityToken
     from sigstore.verify import Verifier
 
@@ -219,12 +220,15 @@ def _fault(variant: Path, signer: Signer, verifier: Verifier) -> str | None:
         return "there is no signature"
     except (InvalidBundle, ValueError) as error:
         return f"the signature is not a sigstore bundle: {_line(error)}"
-    metadata = (variant / METADATA).read_bytes()
+    try:
+        metadata = (variant / METADATA).read_bytes()
+    except FileNotFoundError:
+        return f"there is a signature, and no {METADATA}"
     policy = GitHubWorkflowPolicy(repo_id=signer.repository, signer_uris=[signer.workflow])
     try:
         verifier.verify_artifact(metadata, bundle, policy)
     except VerificationError as error:
-        return _line(error)
+        return f"{_line(error)} (it says to be by {_names(bundle)})"
     # Only now, as the metadata is known to be what was signed.
     digest = Metadata.from_bytes(metadata).digest
     if digest is None:
@@ -234,6 +238,22 @@ def _fault(variant: Path, signer: Signer, verifier: Verifier) -> str | None:
     except DigestValidationError as error:
         return f"the files are not those that were signed: {_line(error)}"
     return None
+
+
+def _names(bundle: Bundle) -> str:
+    """Return whom a signature's certificate names, whether that is true or not."""
+    from cryptography.x509 import (
+        ExtensionNotFound,
+        SubjectAlternativeName,
+        UniformResourceIdentifier,
+    )
+
+    try:
+        extensions = bundle.signing_certificate.extensions
+        names = extensions.get_extension_for_class(SubjectAlternativeName).value
+    except (ExtensionNotFound, ValueError):
+        return "nobody"
+    return ", ".join(names.get_values_for_type(UniformResourceIdentifier)) or "no workflow"
 
 
 def _line(error: Exception) -> str:
