@@ -33,8 +33,8 @@ def main() -> None:
         if child == 0:
             os._exit(publish(job) if "run" in job else serve(job))
         print(child, flush=True)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        _, status, used = os.wait4(child, 0)
+        print(os.waitstatus_to_exitcode(status), used.ru_maxrss, flush=True)
 
 
 def publish(job: dict[str, Any]) -> int:

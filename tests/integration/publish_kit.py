@@ -21,7 +21,7 @@ import tempfile
 import threading
 import types
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -526,7 +526,11 @@ def client_environment(url: str, folder: Path) -> dict[str, str]:
 
 
 class Driver:
-    """A process that publishes, or serves a Hub, in children that can be killed one by one."""
+    """A process that publishes, or serves a Hub, in children that can be killed one by one.
+
+    Attributes:
+        peak: The most memory that the last child had, in MiB.
+    """
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -536,6 +540,7 @@ class Driver:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self.peak = 0
         self._pid = 0
         self._known = threading.Event()
 
@@ -562,11 +567,18 @@ class Driver:
 
     def wait(self) -> int:
         """Return the child's exit code, negative for a signal."""
-        return int(self._line())
+        code, peak = map(int, self._line().split())
+        self._pid = 0
+        # The kernel counts in KiB on Linux, in bytes on macOS.
+        self.peak = peak >> (20 if sys.platform == "darwin" else 10)
+        return code
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and its child where a failed test left one."""
         assert self._process.stdin is not None
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
         self._process.stdin.close()
         self._process.wait(timeout=20)
 
