@@ -177,6 +177,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_hub_serve)
     check = actions.add_parser("check", help="verify a local Hub's folder")
     check.add_argument("folder", type=Path, metavar="DIR")
+    check.add_argument(
+        "--repair", action="store_true", help="remove what is of no use; damage stays as it is"
+    )
     check.set_defaults(run=_hub_check)
 
     init = command("init", _init, "write a new kernel with its tests and a workflow")
@@ -462,7 +465,11 @@ def _hub_serve(options: argparse.Namespace) -> int:
 def _hub_check(options: argparse.Namespace) -> int:
     from kernel_ci.hub.check import check
 
-    findings = check(options.folder)
+    findings = check(options.folder, repair=options.repair)
     for finding in findings:
         print(finding)
-    return 1 if findings else 0
+    damaged = sum(finding.kind == "damage" for finding in findings)
+    of_no_use = [finding.where for finding in findings if finding.kind == "leftover"]
+    gone = sum(not (options.folder / where).exists() for where in of_no_use)
+    print(f"{damaged} damaged, {len(of_no_use) - gone} of no use, {gone} removed")
+    return 1 if damaged else 0

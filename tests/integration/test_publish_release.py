@@ -566,3 +566,28 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([*arguments, "--json"]) == 0
     (done,) = json.loads(capsys.readouterr().out)
     assert not done["changed"]
+
+
+def test_the_folder_of_a_hub_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
+    folder = tmp_path / "hub"
+    run = make_run(tmp_path / "run")
+    with hub(folder) as (_, url):
+        assert publish_here(run, url).status == 0
+    command = ["hub", "check", str(folder)]
+    assert main(command) == 0
+    assert capsys.readouterr().out == "0 damaged, 0 of no use, 0 removed\n"
+    # What an upload leaves that was broken off harms nobody.
+    stray = folder / "blobs" / hashlib.sha256(b"stray").hexdigest()
+    stray.write_bytes(b"stray")
+    assert main(command) == 0
+    assert "0 damaged, 1 of no use, 0 removed" in capsys.readouterr().out
+    assert main([*command, "--repair"]) == 0
+    assert "0 damaged, 0 of no use, 1 removed" in capsys.readouterr().out
+    assert not stray.exists()
+    blob = next((folder / "blobs").iterdir())
+    blob.write_bytes(b"other")
+    assert main([*command, "--repair"]) == 1
+    assert f"damage: blobs/{blob.name}" in capsys.readouterr().out
