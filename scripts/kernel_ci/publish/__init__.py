@@ -494,9 +494,11 @@ class _Publisher:
         from huggingface_hub import CommitOperationAdd
 
         paths = [it.path_in_repo for it in operations if isinstance(it, CommitOperationAdd)]
-        sent = {path: digest_file(self.folder / path) for path in paths}
+        wanted = self._wanted
+        # Only signatures are in no release; what was hashed before is not read again.
+        sent = {path: wanted.get(path) or digest_file(self.folder / path) for path in paths}
         where = f"{self.release.repo_id} {self.release.branch} at {commit}"
-        verify.read_back(self.hub, commit, {**self._wanted, **sent}, sent, where=where)
+        verify.read_back(self.hub, commit, {**wanted, **sent}, sent, where=where)
 
     def _holding(self, branch: str) -> str:
         """Return the commit of a branch where that is the release after all.
