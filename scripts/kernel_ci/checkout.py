@@ -17,6 +17,12 @@ def open_kernel(planned: PlannedKernel) -> Kernel:
         InputError: It is not there, or its files are not those that were planned: neither a
             build nor a test of other files says anything about the plan.
     """
+    if not Path(planned.path).is_dir():
+        raise InputError(
+            "the plan's kernel is not here",
+            where=Path(planned.path).absolute(),
+            fix="run this in the folder where the plan was made",
+        )
     kernel = Kernel.read(Path(planned.path))
     found = source.inspect(kernel.path, kernel.compiled)
     if (found.digest, found.commit) != (planned.source.digest, planned.source.commit):

@@ -421,11 +421,14 @@ def test_what_the_hub_serves_is_compared(local: Hub, what: str) -> None:
         ("no verdict", 2, "write the kernel-ci verdict first"),
         ("not accepted", 1, "the gate did not accept this run"),
         ("of another plan", 1, "the verdict is of another plan"),
+        ("without a variant", 1, "the verdict says nothing about it"),
+        ("no place", 2, "the release cannot be laid out here: Not a directory"),
         ("a byte of a library", 1, "the variant directory changed after the verdict"),
         ("a file more", 1, "the variant directory changed after the verdict"),
         ("no directory", 1, "the variant directory changed after the verdict"),
         ("stale metadata", 1, "not those that its metadata.json is about"),
         ("other sources", 2, "the files are not those that the plan was made for"),
+        ("no sources", 2, "run this in the folder where the plan was made"),
         ("no repository", 2, "general.hub.repo-id"),
         ("card is no template", 2, "CARD.md:1: cannot be rendered"),
         ("card is not YAML", 2, "the metadata at its top is not YAML"),
@@ -457,6 +460,10 @@ def test_a_run_that_must_not_be_published(
         edit(accepted=False)
     elif change == "of another plan":
         edit(plan="sha256:0")
+    elif change == "without a variant":
+        edit(cells=json.loads(verdict.read_bytes())["cells"][:1])
+    elif change == "no place":
+        (run / "negate" / "release").write_text("a file")
     elif change == "a byte of a library":
         library = next(variant.glob("*.so"))
         library.write_bytes(library.read_bytes() + b"\0")
@@ -477,6 +484,8 @@ def test_a_run_that_must_not_be_published(
         edit(cells=cells)
     elif change == "other sources":
         (tmp_path / "run" / "kernel" / "negate.cc").write_text("// other\n")
+    elif change == "no sources":
+        (tmp_path / "run" / "kernel").rename(tmp_path / "elsewhere")
     done = publish_here(run, "http://127.0.0.1:9")  # refused before anybody is asked
     assert (done.status, told in done.text) == (status, True), done.text
 

@@ -188,10 +188,17 @@ def prepare(
             where=folder / PLAN_FILE,
             fix="plan all of them, or say --allow-partial",
         )
-    return [
-        assemble(plan, kernel, verdict, folder, signer=signer.workflow if signer else None)
-        for kernel in plan.kernels
-    ]
+    try:
+        return [
+            assemble(plan, kernel, verdict, folder, signer=signer.workflow if signer else None)
+            for kernel in plan.kernels
+        ]
+    except OSError as error:
+        raise InputError(
+            f"the release cannot be laid out here: {error.strerror}",
+            where=error.filename or folder,
+            fix="make space, or copy the run to a folder that you may write to",
+        ) from None
 
 
 def rehearse(folder: Path, console: Console) -> bool:
@@ -208,6 +215,7 @@ def rehearse(folder: Path, console: Console) -> bool:
         KernelCIError: As for `publish`.
     """
     plan = read_plan(folder / PLAN_FILE)
+    console.print("rehearsal, on a Hub of its own:", highlight=False)
     with (
         tempfile.TemporaryDirectory(prefix="kernel-ci-rehearsal-") as hub,
         connect(hub) as target,
@@ -227,12 +235,16 @@ def check(plan: Plan, verdict: Verdict, folder: Path) -> None:
         )
     digests = {cell.id: cell.digest for cell in verdict.cells}
     for cell in plan.cells:
+        if digests.get(cell.id) is None:
+            raise Rejected(
+                "the verdict says nothing about it", where=cell.id, fix="run the gate again"
+            )
         directory = variant_directory(folder, cell)
         try:
             found = package.digest(directory)
         except (OSError, ValueError):
             found = None
-        if found is None or found != digests.get(cell.id):
+        if found != digests[cell.id]:
             raise Rejected(
                 "the variant directory changed after the verdict",
                 where=cell.id,
