@@ -312,6 +312,16 @@ def test_a_wrong_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hf_" not in done.text
 
 
+@pytest.mark.parametrize("token", ["hf_one\nhf_two", "hf_\N{LATIN SMALL LETTER U WITH DIAERESIS}"])
+def test_what_can_be_no_token(token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    with hub(tmp_path / "hub") as (_, url):
+        done = publish_here(make_run(tmp_path / "run"), url)
+    assert done.status == 2, done.text
+    assert "HF_TOKEN: the token has characters" in done.text
+    assert "hf_" not in done.text
+
+
 def test_the_identity_of_a_workflow_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -407,6 +407,13 @@ class Hub:
                     where=where,
                     repo_id=self.repo_id,
                 )
+            if isinstance(cause, UnicodeEncodeError) or "Illegal header value" in str(cause):
+                # The only header here that a user sets.
+                return InputError(
+                    "the token has characters that no token has",
+                    where="HF_TOKEN",
+                    fix="set it again, without line breaks",
+                )
             if isinstance(cause, OfflineModeIsEnabled):
                 return InputError(
                     "HF_HUB_OFFLINE is set, so nothing can be published",
