@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +14,11 @@ from typing import Any
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 from kernels.verify import GitHubWorkflowPolicy, VerificationResult, verify_variant
+from sigstore.models import Bundle
 
 from kernel_ci.errors import InfrastructureError, InputError, Rejected
 from kernel_ci.publish import signing
+from kernel_ci.publish.release import digest_file
 from kernel_ci.publish.signing import Signer
 from tests.integration.publish_kit import (
     REPO,
@@ -204,9 +208,9 @@ def test_a_signed_release(
     assert done.status == 0, done.text
     commits = HfApi(endpoint=url).list_repo_commits(REPO, repo_type="kernel", revision="v1")
     assert len(commits) == 2  # one, and the repository's first
-    # The certificate is asked for once, and each variant is in the log.
-    assert services.served.count("/api/v2/signingCert") == 1
-    assert services.served.count("/api/v1/log/entries") == len(VARIANTS)
+    # A certificate for the variants, and one for the attestation; each is in the log.
+    assert services.served.count("/api/v2/signingCert") == 2
+    assert services.served.count("/api/v1/log/entries") == len(VARIANTS) + 1
     first = served(url, SIGNATURE)
     assert json.loads(first)["messageSignature"]
     card = next(tmp_path.glob("run*")) / "run" / "negate" / "release" / "README.md"
@@ -240,6 +244,76 @@ def verified_by_clients(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in VARIANTS:
         result = verify_variant(root / "build" / name, policies=[policy])
         assert isinstance(result, VerificationResult.Success)
+
+
+def test_an_attestation(tmp_path: Path, services: Sigstore, local: tuple[Between, str]) -> None:
+    """It names every file, and where they were built; it goes with its release."""
+    _, url = local
+    assert publish_signed(tmp_path, url).status == 0
+    first = served(url, "release.json.sigstore")
+    # As anybody can: by sigstore's own client, with the policy of docs/publishing.md.
+    policy = GitHubWorkflowPolicy(repo_id=REPOSITORY, signer_uris=[SIGNER])
+    kind, payload = signing.trusted().verify_dsse(Bundle.from_json(first), policy)
+    assert kind == "application/vnd.in-toto+json"
+    statement = json.loads(payload)
+    found = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
+    manifest = json.loads(served(url, "release.json"))
+    assert found.keys() == {*manifest["files"], "release.json"}
+    for path, digest in found.items():
+        assert hashlib.sha256(served(url, path)).hexdigest() == digest
+    said = statement["predicate"]
+    repository = f"https://github.com/{REPOSITORY}"
+    assert said["buildDefinition"]["externalParameters"]["workflow"] == {
+        "ref": "refs/tags/v1.0",
+        "repository": repository,
+        "path": ".github/workflows/kernels.yml",
+    }
+    assert said["buildDefinition"]["resolvedDependencies"] == [
+        {"uri": f"git+{repository}@refs/tags/v1.0", "digest": {"gitCommit": "5" * 40}}
+    ]
+    assert said["runDetails"]["builder"]["id"] == SIGNER
+    assert said["runDetails"]["metadata"]["invocationId"].endswith("/actions/runs/71/attempts/2")
+    # An update has another one; without signing, it has none.
+    again = {"text": "second", "options": {"replace": True}}
+    assert publish_signed(tmp_path, url, **again).status == 0
+    assert served(url, "release.json.sigstore") not in (b"", first)
+    done = publish_signed(tmp_path, url, text="third", options={"replace": True, "unsigned": True})
+    assert done.status == 0, done.text
+    assert served(url, "release.json.sigstore") == b""
+    # What is there without one gets one.
+    assert publish_signed(tmp_path, url, text="third").status == 0
+    assert served(url, "release.json.sigstore")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("no bundle", "failed to load bundle"),
+        ("of a variant", "without a DSSE envelope"),
+        ("about other files", "it is about other files"),
+        ("of another workflow", "0 of 1 policies succeeded"),
+    ],
+)
+def test_attestations_that_are_refused(
+    wrong: str, told: str, tmp_path: Path, services: Sigstore
+) -> None:
+    one = variant(tmp_path)
+    files = {"release.json": digest_file(one / "metadata.json")}
+    bundle = tmp_path / "release.json.sigstore"
+    if wrong == "of another workflow":
+        services.claims["job_workflow_ref"] = "mallory/x/.github/workflows/x.yml@refs/heads/main"
+    signing.attest_here(files, bundle)
+    if wrong == "no bundle":
+        bundle.write_text("{}")
+    elif wrong == "of a variant":
+        sign(one)
+        bundle = one / "metadata.json.sigstore"
+    elif wrong == "about other files":
+        files["more"] = files["release.json"]
+    with pytest.raises(Rejected, match="the attestation is not as it must be") as caught:
+        signing.verify_attestation(files, bundle, US, signing.trusted())
+    assert told in str(caught.value)
+    assert f"publish from {SIGNER}" in str(caught.value)
 
 
 def test_variants_that_are_there_unsigned_get_signed(
@@ -393,3 +467,32 @@ def test_the_client_tells_why_it_does_not_trust(
     assert done.returncode == 1, done.stderr
     for name in VARIANTS:
         assert f"{name}: metadata signature verification failed:\n0 of 1 pol" in done.stdout
+
+
+def test_what_the_docs_say_to_verify_with(
+    tmp_path: Path, services: Sigstore, local: tuple[Between, str]
+) -> None:
+    """The Python of docs/publishing.md, with the names that are used here."""
+    _, url = local
+    assert publish_signed(tmp_path, url).status == 0
+    page = (Path(__file__).parents[2] / "docs" / "publishing.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    for ours, theirs in (
+        (REPOSITORY, "my-organisation/my-kernels"),
+        (REPO, "my-organisation/my-kernel"),
+        (SIGNER, "https://github.com/OWNER/kernel-ci/.github/workflows/release.yml@refs/tags/v1"),
+    ):
+        assert theirs in code
+        code = code.replace(theirs, ours)
+    done = subprocess.run(
+        [sys.executable, "-c", KERNELS.rpartition("from kernels")[0] + code],
+        input=services.config(),
+        env=client_environment(url, tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    for name in VARIANTS:
+        assert f"{name} VerificationResult.Success()" in done.stdout
+    assert SIGNER in done.stdout

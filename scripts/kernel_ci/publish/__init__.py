@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from kernel_ci.publish import diff, signing, verify
 from kernel_ci.publish.diff import Api, Changes, Remote
 from kernel_ci.publish.hubclient import MAIN, Conflict, Hub, Moved, Refs, decode
 from kernel_ci.publish.release import (
+    ATTESTATION,
     CARD,
     FILE,
     File,
@@ -151,9 +152,13 @@ def publish(
             publisher = _Publisher(prepared, hub, options, console, meter)
             if token is not None:
                 publisher.sign = signing.sign_here
+                publisher.attest = signing.attest_here
             if signer is not None:
                 publisher.check = lambda variants: signing.verify(
                     variants, signer, options.verifier or signing.trusted()
+                )
+                publisher.check_attestation = lambda files, bundle: signing.verify_attestation(
+                    files, bundle, signer, options.verifier or signing.trusted()
                 )
             if dry_run:
                 done.append(publisher.rehearse())
@@ -256,6 +261,10 @@ def _nothing(variants: Sequence[Path]) -> None:
     """Neither sign nor check."""
 
 
+def _no_attestation(files: Mapping[str, File], bundle: Path) -> None:
+    """Neither attest nor check."""
+
+
 class _Publisher:
     """The steps for one kernel."""
 
@@ -271,6 +280,8 @@ class _Publisher:
         self.meter = meter
         self.sign: Callable[[Sequence[Path]], None] = _nothing
         self.check: Callable[[Sequence[Path]], None] = _nothing
+        self.attest: Callable[[Mapping[str, File], Path], None] = _no_attestation
+        self.check_attestation: Callable[[Mapping[str, File], Path], None] = _no_attestation
 
     # -- the three ways ----------------------------------------------------------------
 
@@ -415,14 +426,21 @@ class _Publisher:
     # -- changing ----------------------------------------------------------------------
 
     def _signed(self, changes: Changes) -> tuple[str, ...]:
-        """Sign what is sent and what is there unsigned; return the signatures to send."""
+        """Sign and attest what is sent and what is there without; return what to send of it."""
         build = self.folder / "build"
         sent = [build / name for name in sorted({*changes.new, *changes.changed})]
         kept = [build / name for name in changes.unsigned]
         self.sign([path for path in sent + kept if not (path / package.SIGNATURE).exists()])
         signed = [path for path in sent + kept if (path / package.SIGNATURE).exists()]
         self.check([*sent, *(path for path in kept if path in signed)])
-        return tuple(f"build/{path.name}/{package.SIGNATURE}" for path in signed)
+        made = [f"build/{path.name}/{package.SIGNATURE}" for path in signed]
+        bundle = self.folder / ATTESTATION
+        if not changes.attested:
+            self.attest(self._wanted, bundle)
+        if bundle.exists():
+            self.check_attestation(self._wanted, bundle)
+            made.append(ATTESTATION)
+        return tuple(made)
 
     def _operations(
         self, changes: Changes, signed: Sequence[str]

@@ -18,9 +18,11 @@ from typing import Any
 
 from kernel_ci.build.package import SIGNATURE
 from kernel_ci.errors import Rejected
-from kernel_ci.publish.release import FILE, File, Release
+from kernel_ci.publish.release import ATTESTATION, FILE, File, Release
 
-_OURS = re.compile(rf"build/.+|benchmarks/benchmark[^/]*\.py|{re.escape(FILE)}")
+_OURS = re.compile(
+    rf"build/.+|benchmarks/benchmark[^/]*\.py|{re.escape(FILE)}|{re.escape(ATTESTATION)}"
+)
 _MOST_NAMED = 5
 
 
@@ -94,6 +96,7 @@ class Changes:
         dropped: Variants that the release lacks.
         kept: Variants that are published as they are.
         unsigned: Variants of `kept` without a signature on the Hub.
+        attested: Whether the Hub has an attestation of this very release.
         rewritten: Published files that get another content or go, in no variant.
         card: Whether the card changes.
         tag: Whether the release has no tag yet.
@@ -106,6 +109,7 @@ class Changes:
     dropped: tuple[str, ...]
     kept: tuple[str, ...]
     unsigned: tuple[str, ...]
+    attested: bool
     rewritten: tuple[str, ...]
     card: bool
     tag: bool
@@ -129,7 +133,7 @@ def compare(release: Release, manifest: File, remote: Remote) -> Changes:
     """Return what publishing a release changes.
 
     A signature is no content: signing again gives another one each time. One that is there
-    stays with its variant, and goes when the variant changes.
+    stays with its variant, and goes when the variant changes; the attestation with the release.
 
     Args:
         release: The release.
@@ -140,7 +144,11 @@ def compare(release: Release, manifest: File, remote: Remote) -> Changes:
     ours = {path: served for path, served in remote.files.items() if _OURS.fullmatch(path)}
     add = {path for path, file in wanted.items() if path not in ours or not ours[path].holds(file)}
     touched = {variant_of(path) for path in add}
-    gone = {path for path in ours if path not in wanted and not path.endswith(f"/{SIGNATURE}")}
+    gone = {
+        path
+        for path in ours
+        if path not in wanted and path != ATTESTATION and not path.endswith(f"/{SIGNATURE}")
+    }
     touched |= {variant_of(path) for path in gone}
     variants = {build.variant for build in release.builds}
     signed = {variant_of(path) for path in ours if path.endswith(f"/{SIGNATURE}")}
@@ -150,6 +158,9 @@ def compare(release: Release, manifest: File, remote: Remote) -> Changes:
         if path.endswith(f"/{SIGNATURE}")
         and (variant_of(path) in touched or variant_of(path) not in variants)
     }
+    attested = ATTESTATION in ours and FILE not in add
+    if ATTESTATION in ours and not attested:
+        stale_signatures.add(ATTESTATION)
     published = {variant_of(path) for path in ours} - {None} if remote.head else set()
     return Changes(
         add=tuple(sorted(add)),
@@ -159,6 +170,7 @@ def compare(release: Release, manifest: File, remote: Remote) -> Changes:
         dropped=_sorted(published - variants),
         kept=_sorted((variants & published) - touched),
         unsigned=_sorted((variants & published) - touched - signed),
+        attested=attested,
         rewritten=tuple(
             path
             for path in sorted((add | gone) & ours.keys())

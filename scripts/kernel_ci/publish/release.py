@@ -42,6 +42,8 @@ from kernel_ci.receipts import Receipt
 from kernel_ci.source import Source
 
 FILE = "release.json"
+#: sigstore's bundle that attests where the release was built.
+ATTESTATION = "release.json.sigstore"
 CARD = "README.md"
 LAYERS = "layers"
 

@@ -2,6 +2,7 @@
 
 What is signed is exactly `metadata.json`, which holds the digest of every other file of
 its variant; the bundle is `metadata.json.sigstore` beside it (both as in kernels 0.17.2).
+`release.json.sigstore` attests in the same way where the release was built.
 Nobody holds a key: the workflow's OIDC identity gets a certificate for some minutes, and
 the signature goes into a public log.
 """
@@ -12,7 +13,8 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,13 @@ from kernel_ci.errors import InfrastructureError, InputError, Rejected
 if TYPE_CHECKING:
     from sigstore.models import Bundle
     from sigstore.oidc import IdentityToken
+    from sigstore.sign import Signer as SigstoreSigner
     from sigstore.verify import Verifier
+
+    from kernel_ci.publish.release import File
+
+#: The kind of statement that tells where something was built.
+PROVENANCE = "https://slsa.dev/provenance/v1"
 
 _SIGNER = re.compile(
     r"https://github\.com/(?P<repository>[\w.-]+/[\w.-]+)/\.github/workflows/[^@\s]+\.ya?ml@\S+"
@@ -118,20 +126,11 @@ def _claims(token: str) -> dict[str, Any]:
 def sign_here(variants: Sequence[Path]) -> None:
     """Sign the metadata of variant directories as the workflow that this runs in.
 
-    An identity lasts for some minutes only, and an upload before may have taken longer; so
-    it is asked for anew.
-
     Raises:
         InfrastructureError: There is no identity any more, or no signature was to be had.
     """
-    if not variants:
-        return
-    token = identity()
-    if token is None:
-        raise InfrastructureError(
-            "the workflow's identity is gone", where="signing", fix="run the job again"
-        )
-    sign(variants, token)
+    if variants:
+        sign(variants, _identity_still())
 
 
 def sign(variants: Iterable[Path], token: IdentityToken) -> None:
@@ -144,15 +143,32 @@ def sign(variants: Iterable[Path], token: IdentityToken) -> None:
     Raises:
         InfrastructureError: sigstore's services could not be reached, or refused.
     """
+    with _signer(token) as signer:
+        for variant in variants:
+            bundle = signer.sign_artifact((variant / METADATA).read_bytes())
+            (variant / SIGNATURE).write_text(bundle.to_json())
+
+
+def _identity_still() -> IdentityToken:
+    """Return the identity anew: it lasts for minutes, and an upload before may have been longer."""
+    token = identity()
+    if token is None:
+        raise InfrastructureError(
+            "the workflow's identity is gone", where="signing", fix="run the job again"
+        )
+    return token
+
+
+@contextmanager
+def _signer(token: IdentityToken) -> Iterator[SigstoreSigner]:
+    """Sign with sigstore's public services."""
     from sigstore.models import ClientTrustConfig
     from sigstore.sign import SigningContext
 
     try:
         context = SigningContext.from_trust_config(ClientTrustConfig.production())
         with context.signer(token) as signer:
-            for variant in variants:
-                bundle = signer.sign_artifact((variant / METADATA).read_bytes())
-                (variant / SIGNATURE).write_text(bundle.to_json())
+            yield signer
     except Exception as error:
         # The errors of sigstore's clients have no class in common (4.5). What a service
         # said is left out: it may repeat the identity that it was sent.
@@ -161,6 +177,62 @@ def sign(variants: Iterable[Path], token: IdentityToken) -> None:
             where="sigstore",
             fix="run it again; nothing was published",
         ) from None
+
+
+def attest_here(files: Mapping[str, File], bundle: Path) -> None:
+    """Attest, as the workflow that this runs in, that it built a release.
+
+    The statement is SLSA's provenance (slsa.dev/spec/v1.0/provenance) as GitHub's workflows
+    give it; what it says is what the identity says, which the certificate repeats.
+
+    Args:
+        files: The files of the release by path.
+        bundle: Where the attestation goes.
+
+    Raises:
+        InfrastructureError: There is no identity any more, or no signature was to be had.
+    """
+    token = _identity_still()
+    claims = {name: str(value) for name, value in _claims(str(token)).items()}
+    repository = f"https://github.com/{claims.get('repository')}"
+    path, _, ref = claims.get("workflow_ref", "").partition("@")
+    predicate = {
+        "buildDefinition": {
+            "buildType": "https://actions.github.io/buildtypes/workflow/v1",
+            "externalParameters": {
+                "workflow": {
+                    "ref": ref,
+                    "repository": repository,
+                    "path": path.removeprefix(f"{claims.get('repository')}/"),
+                }
+            },
+            "resolvedDependencies": [
+                {
+                    "uri": f"git+{repository}@{claims.get('ref')}",
+                    "digest": {"gitCommit": claims.get("sha", "")},
+                }
+            ],
+        },
+        "runDetails": {
+            "builder": {"id": f"https://github.com/{claims.get('job_workflow_ref')}"},
+            "metadata": {
+                "invocationId": f"{repository}/actions/runs/{claims.get('run_id')}"
+                f"/attempts/{claims.get('run_attempt')}"
+            },
+        },
+    }
+    with _signer(token) as signer:
+        from sigstore.dsse import StatementBuilder, Subject
+
+        statement = StatementBuilder(
+            [
+                Subject(name=path, digest={"sha256": file.sha256})
+                for path, file in sorted(files.items())
+            ],
+            PROVENANCE,
+            predicate,
+        ).build()
+        bundle.write_text(signer.sign_dsse(statement).to_json())
 
 
 def trusted() -> Verifier:
@@ -204,6 +276,44 @@ def verify(variants: Iterable[Path], signer: Signer, verifier: Verifier) -> None
             "not every variant is signed as it must be\n  " + "\n  ".join(reasons),
             where="signatures",
             fix=f"publish from {signer.workflow} in {signer.repository}, which signs them",
+        )
+
+
+def verify_attestation(
+    files: Mapping[str, File], bundle: Path, signer: Signer, verifier: Verifier
+) -> None:
+    """Refuse an attestation that is not a signer's, or not of a release.
+
+    Args:
+        files: The files of the release by path.
+        bundle: The attestation.
+        signer: Who must have made it.
+        verifier: Whom to trust.
+
+    Raises:
+        Rejected: It is not as it must be.
+    """
+    from kernels.verify import GitHubWorkflowPolicy
+    from sigstore.errors import VerificationError
+    from sigstore.models import Bundle, InvalidBundle
+
+    policy = GitHubWorkflowPolicy(repo_id=signer.repository, signer_uris=[signer.workflow])
+    fault: str | None = None
+    try:
+        _, payload = verifier.verify_dsse(Bundle.from_json(bundle.read_bytes()), policy)
+        statement = json.loads(payload)
+        stated = {found["name"]: found["digest"]["sha256"] for found in statement["subject"]}
+        if statement["predicateType"] != PROVENANCE:
+            fault = "it is no provenance"
+        elif stated != {path: file.sha256 for path, file in files.items()}:
+            fault = "it is about other files"
+    except (InvalidBundle, VerificationError, ValueError, KeyError, TypeError) as error:
+        fault = _line(error)
+    if fault is not None:
+        raise Rejected(
+            f"the attestation is not as it must be: {fault}",
+            where=bundle.name,
+            fix=f"publish from {signer.workflow} in {signer.repository}, which makes it",
         )
 
 
