@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import CommitOperationAdd, HfApi, constants
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
 from kernels.verify import GitHubWorkflowPolicy, VerificationResult, verify_variant
 from sigstore.models import Bundle
 
@@ -326,6 +326,23 @@ def test_variants_that_are_there_unsigned_get_signed(
     done = publish_signed(tmp_path, url)
     assert done.status == 0, done.text
     assert served(url, SIGNATURE)
+
+
+def test_a_signature_that_somebody_deleted_comes_back(
+    tmp_path: Path, local: tuple[Between, str]
+) -> None:
+    _, url = local
+    assert publish_signed(tmp_path, url).status == 0
+    for path in (SIGNATURE, "release.json.sigstore"):
+        HfApi(endpoint=url, token=TOKEN).create_commit(
+            REPO,
+            [CommitOperationDelete(path)],
+            commit_message="x",
+            repo_type="kernel",
+            revision="v1",
+        )
+        assert publish_signed(tmp_path, url).status == 0
+        assert served(url, path)
 
 
 def test_a_wanted_signer_that_did_not_sign(tmp_path: Path, local: tuple[Between, str]) -> None:
