@@ -7,14 +7,13 @@ import io
 import pytest
 from rich.console import Console
 
-from kernel_ci.publish import report
 from kernel_ci.publish.report import Meter
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> str:
     """Return what is printed of an upload of ten MB, one each six seconds, three of them known."""
     moment = 1000.0
-    monkeypatch.setattr(report.time, "monotonic", lambda: moment)
+    monkeypatch.setattr("kernel_ci.publish.report.time.monotonic", lambda: moment)
     console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
     meter = Meter(console)
     meter.sent(10**6)  # the sample of a file, before the upload
