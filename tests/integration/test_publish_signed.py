@@ -355,6 +355,11 @@ def test_a_wanted_signer_that_did_not_sign(tmp_path: Path, local: tuple[Between,
     assert done.status == 1, done.text
     assert "there is no signature" in done.text
     assert not [line for line in between.log if "/commit/" in line]
+    # Nor does what is published already without a signature pass for signed.
+    assert publish_signed(tmp_path, url, options={"unsigned": True}).status == 0
+    done = publish_signed(tmp_path, url, options={"signer": US, "unsigned": True})
+    assert done.status == 1, done.text
+    assert "there is no signature" in done.text
 
 
 def test_a_signature_does_not_outlive_its_variant(

@@ -432,7 +432,7 @@ class _Publisher:
         kept = [build / name for name in changes.unsigned]
         self.sign([path for path in sent + kept if not (path / package.SIGNATURE).exists()])
         signed = [path for path in sent + kept if (path / package.SIGNATURE).exists()]
-        self.check([*sent, *(path for path in kept if path in signed)])
+        self.check(sent + kept)
         made = [f"build/{path.name}/{package.SIGNATURE}" for path in signed]
         bundle = self.folder / ATTESTATION
         if not changes.attested:
