@@ -253,6 +253,19 @@ def test_the_hub_says_how_long_to_wait(
     assert "429 Too Many Requests; again in" in done.text
 
 
+def test_an_upload_does_not_wait_for_ever_either(tmp_path: Path) -> None:
+    with hub(tmp_path / "hub") as (between, url):
+        between.fault = lambda number, line: (
+            answers(429, headers={"retry-after": "100000"}) if line.startswith("PUT") else None
+        )
+        done = publish_here(make_run(tmp_path / "run"), url)
+        assert done.status == 75, done.text
+        assert "asks to wait 100000 s" in done.text
+        assert "signature" not in done.text
+        # One attempt each for the two libraries.
+        assert len([line for line in between.log if line.startswith("PUT")]) <= 2
+
+
 def test_pauses_grow(tmp_path: Path) -> None:
     pauses: list[float] = []
     retry = Retry(attempts=6, first=1, longest=5, sleep=pauses.append)

@@ -96,8 +96,7 @@ class Client(httpx2.Client):
         if options.get("stream") or request.url.path == _ASIDE:
             return super().send(request, **options)
         if not isinstance(request.stream, httpx2.ByteStream):
-            request.stream = _Counted(request.stream, self.uploaded)
-            return super().send(request, **options)
+            return self._upload(request, **options)
         attempts = 1 if _opens_pull_request(request) else self.retry.attempts
         pause = self.retry.first
         for attempt in range(1, attempts + 1):
@@ -118,12 +117,16 @@ class Client(httpx2.Client):
             self.notify(f"{describe(request)}: {fault}; again in {wait:.0f} s")
             self.retry.sleep(wait)
             pause = min(pause * 2, self.retry.longest)
-        tried = f" ({attempt} attempts)" if attempt > 1 else ""
-        raise Unanswered(
-            f"the Hub gave no usable answer: {fault}{tried}",
-            where=describe(request),
-            fix=_advice(request, asked),
-        )
+        raise _unanswered(request, fault, attempt, asked)
+
+    def _upload(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        request.stream = _Counted(request.stream, self.uploaded)
+        response = super().send(request, **options)
+        fault, asked = _fault(response), asked_pause(response.headers)
+        # huggingface_hub would wait as long as it is told to.
+        if fault is not None and (asked or 0) > self.retry.patience:
+            raise _unanswered(request, fault, 1, asked)
+        return response
 
 
 class _Counted(httpx2.SyncByteStream):
@@ -172,6 +175,17 @@ def _fault(response: httpx2.Response) -> str | None:
         except ValueError:
             return "the answer was cut off"
     return None
+
+
+def _unanswered(
+    request: httpx2.Request, fault: str, attempts: int, asked: float | None
+) -> Unanswered:
+    tried = f" ({attempts} attempts)" if attempts > 1 else ""
+    return Unanswered(
+        f"the Hub gave no usable answer: {fault}{tried}",
+        where=describe(request),
+        fix=_advice(request, asked),
+    )
 
 
 def _opens_pull_request(request: httpx2.Request) -> bool:
