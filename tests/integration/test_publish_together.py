@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,3 +136,23 @@ def _round(
     # The one that lost compares with what is there now, and is refused, or has nothing to do.
     assert publish_here(runs[1 - winner], url).status == 1
     assert look(url) == view
+
+
+def test_a_slow_publisher_whose_staging_branch_another_one_cleared(tmp_path: Path) -> None:
+    slow, fast = (make_run(tmp_path / text, text=text, **SMALL) for text in ("slow", "fast"))
+    with hub(tmp_path / "hub") as (between, url):
+
+        async def overtaken(app: Any, scope: Any, receive: Any, send: Any) -> None:
+            between.fault = lambda number, line: None
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "kernel_ci", "publish", str(fast), "--hub", url,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            assert await process.wait() == 0
+            await app(scope, receive, send)
+
+        between.fault = lambda number, line: overtaken if "/commit/staging" in line else None
+        done = publish_here(slow, url)
+        assert done.status == 75, done.text
+        assert "another publisher changed it meanwhile" in done.text
+        assert look(url).branches == {"main", "v1"}

@@ -30,7 +30,7 @@ from kernel_ci.plan import FILE as PLAN_FILE
 from kernel_ci.plan import Plan, read_plan
 from kernel_ci.publish import diff, signing, verify
 from kernel_ci.publish.diff import Api, Changes, Remote
-from kernel_ci.publish.hubclient import MAIN, Conflict, Hub, Moved, Refs, decode
+from kernel_ci.publish.hubclient import MAIN, Conflict, Hub, Missing, Moved, Refs, decode
 from kernel_ci.publish.release import (
     ATTESTATION,
     CARD,
@@ -495,6 +495,11 @@ class _Publisher:
             self.hub.create_branch(branch, commit)
         except Conflict:
             self._remove(staging)
+            return self._holding(branch)
+        except Missing:
+            # Whoever has published the version clears staging branches away, ours too.
+            if not self._is_there(lambda refs: branch in refs.branches):
+                raise
             return self._holding(branch)
         self._remove(staging)
         return commit

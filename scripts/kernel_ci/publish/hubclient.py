@@ -45,6 +45,10 @@ class Conflict(InfrastructureError):
     """What should be created is there already, or another change is in the way."""
 
 
+class Missing(InputError):
+    """What is asked for is not there, or this identity may not see it."""
+
+
 class Moved(InfrastructureError):
     """Another publisher committed first."""
 
@@ -472,7 +476,7 @@ def explain(status: int, said: str, *, where: str, repo_id: str) -> KernelCIErro
             " Hugging Face",
         )
     if status == 404:
-        return InputError(
+        return Missing(
             f"there is no such thing on the Hub (404){quoted}",
             where=where,
             fix="check general.hub.repo-id in build.toml, and that this identity may see it",

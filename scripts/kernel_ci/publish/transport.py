@@ -7,7 +7,9 @@ policy for all. It is imported lazily, as it needs httpx2, which huggingface_hub
 
 from __future__ import annotations
 
+import functools
 import random
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -49,6 +51,12 @@ class Retry:
     sleep: Callable[[float], None] = time.sleep
 
 
+@functools.cache
+def certificates() -> ssl.SSLContext:
+    """Return the trusted certificates; reading them takes 70 ms, and clients come and go."""
+    return httpx2.create_ssl_context()
+
+
 class Unanswered(InfrastructureError):
     """A request got no usable answer, however often it was sent."""
 
@@ -79,7 +87,12 @@ class Client(httpx2.Client):
         hooks: Mapping[str, list[Callable[..., Any]]],
         secrets: set[str],
     ):
-        super().__init__(timeout=retry.timeout, follow_redirects=True, event_hooks=dict(hooks))
+        super().__init__(
+            verify=certificates(),
+            timeout=retry.timeout,
+            follow_redirects=True,
+            event_hooks=dict(hooks),
+        )
         self.retry = retry
         self.notify = notify
         self.uploaded = uploaded
