@@ -40,6 +40,13 @@ def kernel_ci(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> D
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def commit(folder: Path) -> None:
+    """Make a folder a git repository with all its files committed."""
+    identity = ("-c", "user.name=tests", "-c", "user.email=tests@example.com")
+    for command in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "one")):
+        subprocess.run(["git", *identity, *command], cwd=folder, check=True)
+
+
 def committed(folder: Path) -> Path:
     """Return a copy of the reference kernel, committed in a repository of its own.
 
@@ -48,9 +55,7 @@ def committed(folder: Path) -> Path:
     """
     copy = folder / REFERENCE.name
     shutil.copytree(REFERENCE, copy, ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache"))
-    identity = ("-c", "user.name=tests", "-c", "user.email=tests@example.com")
-    for command in (("init", "-q"), ("add", "."), (*identity, "commit", "-q", "-m", "Copy")):
-        subprocess.run(["git", *command], cwd=copy, check=True)
+    commit(copy)
     return copy
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernel_ci.build import package
-from tests.helpers import HOST_VARIANT, REFERENCE, Run, kernel_ci
+from tests.helpers import HOST_VARIANT, REFERENCE, Run, commit, kernel_ci
 
 #: Loads the kernel as a user does, without torch, and checks numbers.
 LOAD = """
@@ -93,9 +93,7 @@ def test_served_hub_gives_users_the_kernel(reference_run: Run, tmp_path: Path) -
 
 def test_same_commit_gives_the_same_bytes(tmp_path: Path, tiny_kernel: Callable[..., Path]) -> None:
     kernel = tiny_kernel()
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
-        identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
-        subprocess.run(["git", *identity, *command], cwd=kernel, check=True)
+    commit(kernel)
     contents = []
     for name in ("first", "second/deeper"):
         clone = tmp_path / name

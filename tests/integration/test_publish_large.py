@@ -72,7 +72,7 @@ def test_forty_variants(tmp_path: Path, drivers: tuple[Driver, Driver]) -> None:
     print(f"server {before} MiB, then {peak(server.pid())} MiB")
     assert most - least < BOUND < MIB * len(VARIANTS)
     assert peak(server.pid()) - before < BOUND
-    release = Release.read(run / "negate" / "release" / "release.json")
+    release = release_of(run)
     assert len(release.builds) == 40
     assert release.size > size * 40
     assert (look(url).files or {}).keys() == {*release.files, "release.json"}

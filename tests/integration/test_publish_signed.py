@@ -461,15 +461,27 @@ def test_somebody_replaces_a_signature(tmp_path: Path, local: tuple[Between, str
     assert isinstance(result, VerificationResult.SignatureBundleInvalid)
 
 
-#: The command `kernels`, with a sigstore of our own.
-KERNELS = """
+#: Puts a sigstore of our own in the place of the public one.
+OUR_SIGSTORE = """
 import sys
 from sigstore.models import ClientTrustConfig
 config = ClientTrustConfig.from_json(sys.stdin.read())
 ClientTrustConfig.production = lambda **options: config
-from kernels import cli
-cli.main()
 """
+
+
+def as_client(
+    code: str, *arguments: str, services: Sigstore, url: str, home: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run Python as a user of the kernel, who trusts our sigstore."""
+    return subprocess.run(
+        [sys.executable, "-c", OUR_SIGSTORE + code, *arguments],
+        input=services.config(),
+        env=client_environment(url, home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_the_client_tells_why_it_does_not_trust(
@@ -478,14 +490,9 @@ def test_the_client_tells_why_it_does_not_trust(
     """`kernels verify-signature` trusts the workflows of Hugging Face only (kernels 0.17.2)."""
     _, url = local
     assert publish_signed(tmp_path, url).status == 0
-    done = subprocess.run(
-        [sys.executable, "-c", KERNELS, "verify-signature", "--all-variants", REPO, "1"],
-        input=services.config(),
-        env=client_environment(url, tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    code = "from kernels import cli\ncli.main()\n"
+    arguments = ("verify-signature", "--all-variants", REPO, "1")
+    done = as_client(code, *arguments, services=services, url=url, home=tmp_path)
     assert done.returncode == 1, done.stderr
     for name in VARIANTS:
         assert f"{name}: metadata signature verification failed:\n0 of 1 pol" in done.stdout
@@ -506,14 +513,7 @@ def test_what_the_docs_say_to_verify_with(
     ):
         assert theirs in code
         code = code.replace(theirs, ours)
-    done = subprocess.run(
-        [sys.executable, "-c", KERNELS.rpartition("from kernels")[0] + code],
-        input=services.config(),
-        env=client_environment(url, tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = as_client(code, services=services, url=url, home=tmp_path)
     assert done.returncode == 0, done.stderr
     for name in VARIANTS:
         assert f"{name} VerificationResult.Success()" in done.stdout

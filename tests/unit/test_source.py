@@ -12,6 +12,7 @@ import pytest
 from kernel_ci import source
 from kernel_ci.errors import InputError
 from kernel_ci.source import Source, digest_of, inspect
+from tests.helpers import commit
 
 
 @pytest.fixture(autouse=True)
@@ -347,9 +348,7 @@ def test_a_compiled_file_that_git_ignores_counts(tmp_path: Path) -> None:
     repository.mkdir()
     (repository / ".gitignore").write_text("*.gen.cc\n")
     (repository / "a.gen.cc").write_text("one")
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
-        identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
-        subprocess.run(["git", *identity, *command], cwd=repository, check=True)
+    commit(repository)
     assert not inspect(repository).dirty
     first = inspect(repository, ["a.gen.cc"])
     # The commit does not hold the file, so it does not say what was built.

@@ -57,11 +57,14 @@ def audit(
         libraries: Its libraries.
     """
     findings: list[Finding] = []
+    # What kernel-ci did not build states no devices, and there is nothing to compare with.
+    devices = _devices(metadata or {}) if backend == "xpu" else ()
     for library in libraries:
-        if backend == "xpu":
-            findings += archs_xpu.audit(directory, metadata or {}, library)
         if library.format != "elf":
             continue
+        if devices:
+            targets = archs_xpu.sycl_targets(directory / library.path)
+            findings += archs_xpu.judge_sycl(library.path, devices, targets)
         try:
             found = {key: read(directory / library.path, key) for key in _SECTIONS}
         except InputError as error:
@@ -153,7 +156,7 @@ def _single_files(
 def judge_cell(cell: Cell, metadata: Mapping[str, Any]) -> list[Finding]:
     """Compare what metadata.json says with what the plan asks for."""
     if cell.backend == "xpu":
-        key, listed = "kernel-ci.archs", archs_xpu.stated(metadata)
+        key, listed = "kernel-ci.archs", _devices(metadata)
     elif cell.backend in _SECTIONS:
         lists = _lists(metadata)
         key, listed = "backend.archs", lists[0] if lists else ()
@@ -275,19 +278,29 @@ def _lists(
     metadata: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]] | None:
     """Return the architectures that metadata states, in total and a section of build.toml."""
-    backend, own = metadata.get("backend"), metadata.get("kernel-ci")
+    backend = metadata.get("backend")
     total = backend.get("archs") if isinstance(backend, Mapping) else None
     if not isinstance(total, list) or not all(isinstance(arch, str) for arch in total):
         return None
+    return tuple(total), _sections(metadata)
+
+
+def _sections(metadata: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the architectures that metadata states for each section of build.toml."""
+    own = metadata.get("kernel-ci")
     sections = own.get("archs") if isinstance(own, Mapping) else None
     if not isinstance(sections, Mapping):
-        return tuple(total), {}
-    lists = {
+        return {}
+    return {
         str(name): tuple(map(str, archs))
         for name, archs in sections.items()
         if isinstance(archs, list)
     }
-    return tuple(total), lists
+
+
+def _devices(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the devices that an XPU variant's metadata states, of all sections; sorted."""
+    return tuple(sorted(merge(_sections(metadata).values())))
 
 
 def _sorted(images: Collection[str]) -> list[str]:

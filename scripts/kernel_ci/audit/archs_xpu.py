@@ -8,11 +8,9 @@ not say. Apple's compiled shaders begin with `MTLB`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from kernel_ci.audit.facts import LibraryFacts
 from kernel_ci.audit.report import Finding
 from kernel_ci.kernel import Kernel
 
@@ -21,31 +19,6 @@ _SPIRV_MAGIC = (0x07230203).to_bytes(4, "little")
 _METALLIB_MAGIC = b"MTLB"
 
 _REBUILD = "build it again; a kernel's own flags must not choose targets"
-
-
-def audit(directory: Path, metadata: Mapping[str, Any], library: LibraryFacts) -> list[Finding]:
-    """Judge the device code of one library of an XPU variant.
-
-    Args:
-        directory: The variant directory.
-        metadata: Its decoded metadata.json; where kernel-ci did not build it, it states no
-            devices, and there is nothing to compare with.
-        library: The library.
-    """
-    asked = stated(metadata)
-    if library.format != "elf" or not asked:
-        return []
-    return judge_sycl(library.path, asked, sycl_targets(directory / library.path))
-
-
-def stated(metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the devices that metadata.json names, in all sections of build.toml; sorted."""
-    own = metadata.get("kernel-ci")
-    sections = own.get("archs") if isinstance(own, Mapping) else None
-    if not isinstance(sections, Mapping):
-        return ()
-    lists = [archs for archs in sections.values() if isinstance(archs, list)]
-    return tuple(sorted({str(arch) for archs in lists for arch in archs}))
 
 
 def audit_metal(kernel: Kernel, directory: Path, libraries: Sequence[str]) -> list[Finding]:
