@@ -11,7 +11,6 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +21,7 @@ from kernel_ci.documents import Document, Model, canonical_digest
 from kernel_ci.errors import InputError
 from kernel_ci.kernel import Kernel, numbers
 from kernel_ci.matrix import Entry, Evidence, Matrix, Toolchain
-from kernel_ci.runners import RunnerMap
+from kernel_ci.runners import RunnerMap, matches
 from kernel_ci.source import Source
 from kernel_ci.toolchains import table
 from kernel_ci.variant import Variant
@@ -176,7 +175,7 @@ class Plan(Document):
 
 @dataclass(frozen=True)
 class Selection:
-    """What the caller asks for; all patterns are globs over cell ids and variant names.
+    """What the caller asks for; patterns are globs, see `runners.matches`.
 
     Attributes:
         only: Take these alone; empty takes all.
@@ -283,7 +282,7 @@ def make_plan(
         ("--runners", selection.runners.patterns),
     ):
         for pattern in patterns:
-            if not any(_matches(pattern, k.name, v) for k, _, v in every):
+            if not any(matches(pattern, k.name, str(v)) for k, _, v in every):
                 raise InputError(
                     f"{pattern!r} matches no variant",
                     where=option,
@@ -363,12 +362,6 @@ def _check_distinct(kernels: Sequence[Kernel]) -> None:
         branches[branch] = kernel.name
 
 
-def _matches(pattern: str, kernel: str, variant: Variant) -> bool:
-    # Part by part: in a cell's id, the `*` of `*-cpu-*` would span a kernel's name.
-    kernels, slash, variants = pattern.rpartition("/")
-    return fnmatchcase(str(variant), variants) and (not slash or fnmatchcase(kernel, kernels))
-
-
 def _place(
     kernel: Kernel,
     entry: Entry,
@@ -381,21 +374,21 @@ def _place(
     name = f"{kernel.name}/{variant}"
     if (reason := _kernel_excludes(kernel, variant)) is not None:
         return Excluded(id=name, by="kernel", reason=reason)
-    if selection.only and not any(_matches(p, kernel.name, variant) for p in selection.only):
+    if selection.only and not any(matches(p, kernel.name, str(variant)) for p in selection.only):
         return Excluded(id=name, by="caller", reason="no --only pattern matches it")
     for pattern in selection.skip:
-        if _matches(pattern, kernel.name, variant):
+        if matches(pattern, kernel.name, str(variant)):
             return Excluded(id=name, by="caller", reason=f"--skip {pattern}")
     if selection.backends and variant.backend not in selection.backends:
         return Excluded(id=name, by="caller", reason="no --backend names it")
     if selection.tier == "quick" and not entry.quick:
         return Excluded(id=name, by="caller", reason="not part of --tier quick")
     evidence, reason = entry.evidence, entry.reason
-    placed = selection.runners.place(name, str(variant))
+    placed = selection.runners.place(kernel.name, str(variant))
     if placed.build_only is not None:
         evidence, reason = "build-only", f"declared by the caller: {placed.build_only}"
     for pattern in selection.build_only:
-        if _matches(pattern, kernel.name, variant):
+        if matches(pattern, kernel.name, str(variant)):
             evidence, reason = "build-only", f"declared by the caller: --build-only {pattern}"
     if selection.provable_here and evidence == "tested":
         cannot = why_not(entry.platform, entry.backend)

@@ -11,13 +11,12 @@ A file of the caller's repository:
     [build-only]
     "*-metal-*" = "no Mac with macOS 26 yet"
 
-Keys are globs over variant names and cell ids; the last one that matches counts.
+Keys are globs over variant names, or over kernel/variant; the last one that matches counts.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,20 +36,36 @@ GROUP = "group:"
 #: Before the hardware flavour of a job on Hugging Face.
 HF_JOBS = "hf-jobs:"
 
+Text = Annotated[str, Field(min_length=1)]
+
+
+def matches(pattern: str, kernel: str, variant: str) -> bool:
+    """Tell whether a glob over variant names, or over kernel/variant, matches a cell.
+
+    It is matched part by part: in a cell's id as a whole, the `*` of `*-cpu-*` would span a
+    kernel's name.
+    """
+    kernels, slash, variants = pattern.rpartition("/")
+    return fnmatchcase(variant, variants) and (not slash or fnmatchcase(kernel, kernels))
+
 
 def _labels(value: Any) -> Any:
     """Bring every way to name a runner into one: labels, a group among them."""
     if isinstance(value, str):
         return tuple(value.split())
     if isinstance(value, dict):
-        if value.keys() - {"group", "labels"} or not isinstance(value.get("group"), str):
+        group, rest = value.get("group"), value.get("labels", [])
+        if isinstance(rest, str):
+            rest = rest.split()
+        if value.keys() - {"group", "labels"} or not (isinstance(group, str) and group):
             raise ValueError("a table names a `group`, and may name `labels`")
-        rest = value.get("labels", [])
-        return (f"{GROUP}{value['group']}", *(rest.split() if isinstance(rest, str) else rest))
+        if not isinstance(rest, list):
+            raise ValueError("`labels` is a list of labels, or a text of them")
+        return (f"{GROUP}{group}", *rest)
     return value
 
 
-Labels = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_labels)]
+Labels = Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(_labels)]
 
 
 class Placement(Model):
@@ -68,13 +83,13 @@ class Placement(Model):
 
 
 class RunnerMap(Model):
-    """Globs over variant names and cell ids, and where what they match runs."""
+    """Globs over variant names or kernel/variant, and where what they match runs."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
 
     build: dict[str, Labels] = Field(default_factory=dict)
     test: dict[str, Labels] = Field(default_factory=dict)
-    build_only: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    build_only: dict[str, Text] = Field(default_factory=dict)
 
     @field_validator("build")
     @classmethod
@@ -97,10 +112,10 @@ class RunnerMap(Model):
         """All globs of the map."""
         return (*self.build, *self.test, *self.build_only)
 
-    def place(self, cell: str, variant: str) -> Placement:
-        """Return where a cell (by its id and its variant's name) runs."""
+    def place(self, kernel: str, variant: str) -> Placement:
+        """Return where the cell of a kernel's variant runs."""
         build, test, build_only = (
-            next((table[key] for key in reversed(table) if _matches(key, (cell, variant))), None)
+            next((table[key] for key in reversed(table) if matches(key, kernel, variant)), None)
             for table in (self.build, self.test, self.build_only)
         )
         return Placement(build=build, test=test, build_only=build_only)
@@ -113,28 +128,40 @@ class RunnerMap(Model):
             InputError: The file is missing or is not a runner map.
         """
         try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
+            # An editor may have put a byte order mark before the text.
+            text = path.read_bytes().decode("utf-8-sig")
+        except OSError as error:
             raise InputError(
-                f"cannot be read: {reason}", where=path, fix="name a runner map with --runners"
+                f"cannot be read: {error.strerror}", where=path, fix="name the file of a runner map"
+            ) from None
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"is not UTF-8 (byte {error.start})", where=path, fix="save the file as UTF-8"
             ) from None
         return cls.parse(text, where=str(path))
 
     @classmethod
     def parse(cls, text: str, *, where: str) -> RunnerMap:
-        """Parse the TOML of a runner map; `where` names its source in messages."""
+        """Parse the TOML of a runner map; `where` names its source in messages.
+
+        Raises:
+            InputError: It is not TOML, or no runner map.
+        """
         try:
             return cls.model_validate(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
-            raise InputError(f"is not TOML: {error}", where=where) from None
+            raise InputError(
+                f"is not TOML: {error}", where=where, fix="correct the line that is named"
+            ) from None
         except ValidationError as error:
             raise InputError(
                 describe(error),
                 where=where,
                 fix='write e.g. [test] and below it "*-cu*" = "self-hosted linux cuda"',
             ) from None
-
-
-def _matches(pattern: str, names: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names)
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"cannot be parsed: {error}",
+                where=where,
+                fix="remove huge numbers and deep nesting",
+            ) from None

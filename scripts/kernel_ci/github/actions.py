@@ -166,7 +166,7 @@ def outputs(**values: str) -> None:
     if path is None:
         print("".join(f"{name}={value}\n" for name, value in values.items()), end="")
         return
-    with Path(path).open("a") as file:
+    with Path(path).open("a", encoding="utf-8") as file:
         file.write("".join(lines))
 
 
@@ -176,7 +176,7 @@ def summary(markdown: str) -> None:
     if path is None:
         print(markdown)
         return
-    with Path(path).open("a") as file:
+    with Path(path).open("a", encoding="utf-8") as file:
         file.write(markdown.rstrip("\n") + "\n")
 
 

@@ -52,7 +52,7 @@ def check(repository: Path) -> list[Finding]:
     found = []
     for path in sorted((repository / ".github" / "workflows").glob("*.y*ml")):
         name = path.relative_to(repository).as_posix()
-        found += check_workflow(path.read_text(errors="replace"), name)
+        found += check_workflow(path.read_text(encoding="utf-8", errors="replace"), name)
     return found
 
 

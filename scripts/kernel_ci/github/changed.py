@@ -21,7 +21,7 @@ else:
 
 def harmless_paths() -> tuple[str, ...]:
     """Return the globs of paths that no kernel is built from."""
-    data = (files("kernel_ci") / "data" / "github.toml").read_text()
+    data = (files("kernel_ci") / "data" / "github.toml").read_text(encoding="utf-8")
     return tuple(tomllib.loads(data)["harmless-paths"])
 
 

@@ -87,7 +87,7 @@ def test_on_jobs(plan: Plan, cell: Cell, folder: Path) -> Receipt:
             )
         job = api.run_job(
             image=image,
-            command=["bash", "-c", SCRIPT.read_text()],
+            command=["bash", "-c", SCRIPT.read_text(encoding="utf-8")],
             env={
                 "PAYLOAD": f"{MOUNT}/{name}",
                 "CELL": cell.id,

@@ -88,7 +88,7 @@ class Legs(Document):
 
 def hosted_labels() -> tuple[str, ...]:
     """Return globs of the labels that GitHub's own runners have."""
-    data = (files("kernel_ci") / "data" / "github.toml").read_text()
+    data = (files("kernel_ci") / "data" / "github.toml").read_text(encoding="utf-8")
     return tuple(tomllib.loads(data)["hosted-labels"])
 
 
@@ -221,7 +221,7 @@ def _check_declared(plan: Plan, declared: RunnerMap, hosted: tuple[str, ...]) ->
     """
     missing: dict[tuple[str, ...], list[str]] = {}
     for cell in plan.cells:
-        placed = declared.place(cell.id, cell.variant)
+        placed = declared.place(cell.kernel, cell.variant)
         named = {"build": placed.build, "test": placed.test}
         stages: tuple[LegStage, ...] = ("build", "test")
         for stage in stages:

@@ -80,7 +80,7 @@ def main() -> int:
     moving = check(
         event.tag,
         version=__version__,
-        changelog=Path("CHANGELOG.md").read_text(),
+        changelog=Path("CHANGELOG.md").read_text(encoding="utf-8"),
         tags=_git("tag", "--list").split(),
         created=bool(payload.get("created")),
     )

@@ -58,11 +58,11 @@ def write_kernel(name: str, folder: Path, *, repo_id: str | None = None) -> list
                 continue
         else:
             target = folder / Path(*(python_name if p == "package" else p for p in relative.parts))
-        text = template.read_text()
+        text = template.read_text(encoding="utf-8")
         for key, value in values.items():
             text = text.replace(key, value)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
+        target.write_text(text, encoding="utf-8")
         written.append(target)
     Kernel.read(folder)
     return written
