@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kernel_ci.errors import InputError
 from kernel_ci.github import actions
+from tests.helpers import ROOT
 
 
 def event(tmp_path: Path, name: str, payload: Any, **environ: str) -> actions.Event:
@@ -119,6 +121,42 @@ def test_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IN_KERNELS", " a\n  b\tc ")
     assert actions.words("KERNELS") == ("a", "b", "c")
     assert actions.words("NOTHING") == ()
+
+
+def test_a_former_name_works_on_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setattr(actions, "former_names", lambda: {"gpu-runners": "runners"})
+    monkeypatch.setenv("IN_RUNNERS", "new.toml")
+    assert actions.text("RUNNERS") == "new.toml"
+    assert capsys.readouterr().out == ""
+    monkeypatch.setenv("IN_GPU_RUNNERS", "old.toml")
+    assert actions.text("RUNNERS") == "old.toml"
+    assert "`gpu-runners` is deprecated: use `runners`" in capsys.readouterr().out
+    assert actions.text("KERNELS", "none") == "none"
+
+
+#: Of every version that was released; new ones are added, none is taken away before v2.
+INPUTS = Path(__file__).parent / "golden" / "inputs.json"
+
+
+def test_no_input_goes_away() -> None:
+    files = [*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("actions/*/action.yml")]
+    now = {}
+    for path in files:
+        content = yaml.safe_load(path.read_text())
+        # YAML 1.1 reads the key `on` as true.
+        call = content.get(True, {}).get("workflow_call", {})
+        if inputs := content.get("inputs") or call.get("inputs"):
+            now[path.relative_to(ROOT).as_posix()] = sorted(inputs)
+    released: dict[str, list[str]] = json.loads(INPUTS.read_text())
+    for name, inputs in released.items():
+        assert set(inputs) <= set(now[name]), "deprecate it in data/github.toml instead"
+    assert now == released, f"a new input; once released it stays: add it to {INPUTS.name}"
+    for former in actions.former_names():
+        given = f"${{{{ inputs.{former} }}}}"
+        assert any(given in path.read_text() for path in files), f"nothing hands on {former}"
 
 
 def test_an_error_is_shown_at_its_file(

@@ -16,7 +16,7 @@ import yaml
 from kernel_ci.errors import InfrastructureError, InputError, Rejected
 from kernel_ci.github import cache, environments, summary, versions
 from kernel_ci.github.collect import collect
-from kernel_ci.github.legs import artifact
+from kernel_ci.github.legs import MATRICES, artifact
 from kernel_ci.github.retry import TRIES, retry
 from kernel_ci.github.tags import release_of
 from tests.unit.test_github_legs import cell, plan
@@ -249,6 +249,23 @@ def test_third_party_actions_are_few_and_pinned() -> None:
     }
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("actions/*/action.yml")), ids=str)
+def test_an_actions_readme_tells_its_interface(path: Path) -> None:
+    action, page = yaml.safe_load(path.read_text()), path.with_name("README.md").read_text()
+    for kind in ("Inputs", "Outputs"):
+        section = page.partition(f"\n## {kind}\n")[2].partition("\n## ")[0]
+        rows = dict(re.findall(r"^\| `([\w-]+)` \|.* (\S.*?) \|$", section, re.M))
+        assert set(rows) == set(action.get(kind.lower(), {}))
+        for name, item in action.get(kind.lower(), {}).items():
+            assert f" {item['description']} |" in section, name
+            default = item.get("default")
+            assert not default or f"| `{name}` | `{default}` |" in section, name
+            assert not item.get("required") or f"| `{name}` | required |" in section, name
+    # Why each action of others is used.
+    uses = {name.partition("@")[0] for name, _ in USES.findall(path.read_text())}
+    assert set(re.findall(r"^- `([\w-]+/[\w-]+)`: \w", page, re.M)) == uses
+
+
 def test_yaml_holds_no_expressions_in_scripts_and_keeps_no_credentials() -> None:
     files = [*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("actions/*/action.yml")]
     for path in files:
@@ -261,3 +278,16 @@ def test_yaml_holds_no_expressions_in_scripts_and_keeps_no_credentials() -> None
                 assert step["with"]["persist-credentials"] is False, path
         if "jobs" in content:
             assert content["permissions"] == {}, path
+
+
+def test_all_matrices_of_a_stage_are_alike() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "build.yml").read_text())["jobs"]
+    for stage in ("build", "test"):
+        for number in range(1, MATRICES):
+            text = json.dumps(jobs[f"{stage}-{number}"])
+            alike = re.sub(rf"(build|test)-{number}\b", r"\1-0", text)
+            assert json.loads(alike) == jobs[f"{stage}-0"]
+    legs = [f"{stage}-{number}" for stage in ("build", "test") for number in range(MATRICES)]
+    assert set(jobs) == {"plan", *legs, "gate"}
+    assert set(jobs["gate"]["needs"]) == {"plan", *legs}
+    assert set(legs) <= set(jobs["plan"]["outputs"])

@@ -150,9 +150,9 @@ class Caller:
     def kernel(self, name: str = "relu-tvm-ffi", *, at: str | None = None) -> Path:
         """Add the reference kernel under a name of its own, with a suite that takes a second."""
         target = self.folder / (at or f"kernels/{name}")
-        shutil.copytree(
-            REFERENCE, target, ignore=shutil.ignore_patterns("__pycache__", ".pytest_cache")
-        )
+        ignored = shutil.ignore_patterns("__pycache__", ".pytest_cache")
+        # The target may be the repository itself.
+        shutil.copytree(REFERENCE, target, ignore=ignored, dirs_exist_ok=True)
         shutil.rmtree(target / "tests")
         (target / "tests").mkdir()
         (target / "tests" / "test_short.py").write_text(SHORT_SUITE)

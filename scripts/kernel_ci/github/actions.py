@@ -12,10 +12,17 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from kernel_ci.errors import InputError, KernelCIError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Level = Literal["error", "warning", "notice"]
 
@@ -99,13 +106,29 @@ def _is_commit(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip("0"))
 
 
+@lru_cache(maxsize=1)
+def former_names() -> Mapping[str, str]:
+    """Return inputs that are deprecated, with the input that each has become."""
+    data = (files("kernel_ci") / "data" / "github.toml").read_text(encoding="utf-8")
+    return dict(tomllib.loads(data)["former-inputs"])
+
+
 def words(name: str) -> tuple[str, ...]:
     """Return an input's values, separated by white space; the input is `IN_<name>`."""
-    return tuple(os.environ.get(f"IN_{name}", "").split())
+    return tuple(text(name).split())
 
 
 def text(name: str, default: str = "") -> str:
-    """Return an input as it is, or the default where it is not set."""
+    """Return an input as it is, or the default where it is not set.
+
+    An input's former name, which has no default and so was set by the caller, comes first.
+    """
+    shown = _shown(name)
+    for former, new in former_names().items():
+        value = os.environ.get(f"IN_{former.upper().replace('-', '_')}", "").strip()
+        if new == shown and value:
+            annotate("warning", f"`{former}` is deprecated: use `{new}`", title="kernel-ci: input")
+            return value
     return os.environ.get(f"IN_{name}", "").strip() or default
 
 
@@ -117,7 +140,7 @@ def flag(name: str) -> bool:
     """
     value = text(name, "false")
     if value not in ("true", "false"):
-        raise InputError(f"is {value!r}, not true or false", where=f"input {_shown(name)}")
+        raise InputError(f"is {value!r}", where=f"input {_shown(name)}", fix="use true or false")
     return value == "true"
 
 
@@ -142,7 +165,7 @@ def required(name: str) -> str:
         InputError: It is not.
     """
     if not (value := text(name)):
-        raise InputError("is missing", where=f"input {_shown(name)}")
+        raise InputError("is missing", where=f"input {_shown(name)}", fix="set it")
     return value
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kernel_ci import gate
+from kernel_ci.documents import canonical_digest
 from kernel_ci.errors import InputError, Rejected
 from kernel_ci.github import actions, changed, legs, summary
 from kernel_ci.github.actions import folder
@@ -193,6 +194,7 @@ def judge() -> int:
     actions.outputs(
         verdict="accepted" if verdict.accepted else "rejected",
         artifact=legs.artifact(made.id, "run"),
+        digest=_digest(verdict),
     )
     return 0 if verdict.accepted else 1
 
@@ -222,6 +224,14 @@ def publish() -> int:
 
     here = folder() / "run"
     made = _read_plan(here)
+    # As with the plan: the output is the gate's, the artifact could be any job's. The digests
+    # of what is published are in the verdict.
+    if _digest(gate.Verdict.read(here / gate.FILE)) != actions.required("DIGEST"):
+        raise Rejected(
+            "is not the verdict that the gate gave",
+            where=here / gate.FILE,
+            fix="see which job replaced the artifact",
+        )
     words = ["publish", str(here), "--rehearse"]
     hub = actions.text("HUB")
     if hub:
@@ -231,6 +241,10 @@ def publish() -> int:
     elif not hub or hub.startswith("https://"):
         _identify(made)
     return cli.main(words)
+
+
+def _digest(verdict: gate.Verdict) -> str:
+    return canonical_digest(verdict.model_dump(mode="json"))
 
 
 def _identify(made: Plan) -> None:
