@@ -23,6 +23,47 @@ jobs:
       hub: HUB
       runners: .github/runners.toml
 """
+#: Somebody publishes whatever the gate said; `needs` and `always()` are all that it takes.
+ANYHOW = """
+on: push
+permissions: {}
+jobs:
+  plan:
+    runs-on: ubuntu-24.04
+    outputs:
+      plan-id: ${{ steps.plan.outputs.plan-id }}
+    steps:
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
+      - uses: OWNER/kernel-ci/actions/setup@v1
+      - id: plan
+        uses: OWNER/kernel-ci/actions/plan@v1
+        with:
+          only: "*-cpu-x86_64-linux"
+  gate:
+    needs: plan
+    runs-on: ubuntu-24.04
+    outputs:
+      digest: ${{ steps.gate.outputs.digest }}
+    steps:
+      - uses: OWNER/kernel-ci/actions/setup@v1
+      - id: gate
+        uses: OWNER/kernel-ci/actions/gate@v1
+        with:
+          plan-id: ${{ needs.plan.outputs.plan-id }}
+          plan-result: ${{ needs.plan.result }}
+  publish:
+    needs: [plan, gate]
+    if: ${{ always() }}
+    runs-on: ubuntu-24.04
+    steps:
+      - uses: actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1
+      - uses: OWNER/kernel-ci/actions/setup@v1
+      - uses: OWNER/kernel-ci/actions/publish@v1
+        with:
+          plan-id: ${{ needs.plan.outputs.plan-id }}
+          digest: ${{ needs.gate.outputs.digest }}
+          hub: HUB
+"""
 #: Only this machine's variant can be tested here; the others are declared as built only.
 RUNNERS = """
 [build-only]
@@ -123,4 +164,40 @@ def test_red_gate_publishes_nothing(caller: Caller, hub: Path) -> None:
     assert run.exit_code != 0
     assert run.job("gate").outcome("kernel-ci github gate") == "failure"
     assert "publish" not in run.ran()
+    assert not hub.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        pytest.param("", "the verdict is not accepted", id="refused"),
+        pytest.param(
+            """
+path = next(folder.glob("*.run/verdict.json"))
+path.write_text(json.dumps(json.loads(path.read_text()) | {"accepted": True}))
+""",
+            "is not the verdict that the gate gave",
+            id="forged",
+        ),
+        pytest.param(
+            "shutil.rmtree(next(folder.glob('*.run')))", "artifact not found", id="no verdict"
+        ),
+    ],
+)
+def test_publish_refuses_without_a_green_gate(
+    caller: Caller, hub: Path, script: str, message: str
+) -> None:
+    """Nothing was built, so the gate refuses; a job tries to publish all the same."""
+    caller.workflow(ANYHOW.replace("HUB", str(hub)))
+    caller.commit()
+    caller.before("publish", script)
+
+    run = caller.run()
+
+    assert run.job("gate").outcome("kernel-ci github gate") == "failure"
+    publish = run.job("publish")
+    assert publish.result == "failure"
+    if "artifact" not in message:
+        assert publish.outcome("kernel-ci github publish") == "failure"
+    assert message in "\n".join(publish.log)
     assert not hub.exists()
