@@ -170,7 +170,7 @@ def test_red_gate_publishes_nothing(caller: Caller, hub: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        pytest.param("", "the verdict is not accepted", id="refused"),
+        pytest.param("", "the gate did not accept this run", id="refused"),
         pytest.param(
             """
 path = next(folder.glob("*.run/verdict.json"))
