@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ PART = "inline int Part() { return elsewhere; }\n"
 Command = Callable[[], list[str]]
 
 
-def _patterns() -> list[dict[str, object]]:
+def _patterns() -> list[dict[str, Any]]:
     """Return the pattern of every matcher; each has one line."""
     found = []
     for file in (ROOT / "actions" / "build-variant" / "matchers").glob("*.json"):
@@ -40,12 +41,11 @@ def shown(output: str) -> set[tuple[str, int, str, str]]:
     """Return what GitHub would show: file, line, severity and message of each line matched."""
     found = set()
     for line in output.splitlines():
-        hits = [(p, m) for p in _patterns() if (m := re.match(str(p["regexp"]), line)) is not None]
+        hits = [(p, m) for p in _patterns() if (m := re.match(p["regexp"], line)) is not None]
         assert len(hits) <= 1, f"two matchers take {line!r}"
         for pattern, match in hits:
             file, number, severity, message = (
-                match[pattern[key]]  # type: ignore[index]
-                for key in ("file", "line", "severity", "message")
+                match[pattern[key]] for key in ("file", "line", "severity", "message")
             )
             found.add((Path(file).name, int(number), severity, message))
     return found

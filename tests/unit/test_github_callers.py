@@ -82,6 +82,16 @@ def test_this_repository() -> None:
     assert callers.check(ROOT) == []
 
 
+def test_no_repository(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        callers.check(tmp_path / "missing")
+
+
+def test_yaml_without_end() -> None:
+    with pytest.raises(InputError, match="is not YAML: maximum recursion depth"):
+        callers.check_workflow("[" * 3000, "w.yml")
+
+
 def test_no_yaml() -> None:
     with pytest.raises(InputError, match=r"x.yml: is not YAML"):
         callers.check_workflow("a: [", "x.yml")

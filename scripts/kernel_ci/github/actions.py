@@ -92,7 +92,11 @@ def _payload(path: str | None) -> dict[str, Any]:
     try:
         found = json.loads(Path(path).read_bytes())
     except (OSError, ValueError) as error:
-        raise InputError(f"the event cannot be read: {error}", where=path) from None
+        raise InputError(
+            f"the event cannot be read: {error}",
+            where=path,
+            fix="run it in a job of GitHub Actions",
+        ) from None
     return found if isinstance(found, dict) else {}
 
 

@@ -47,8 +47,10 @@ def check(repository: Path) -> list[Finding]:
     """Check every workflow of a repository that calls one of kernel-ci's.
 
     Raises:
-        InputError: A workflow is not YAML.
+        InputError: There is no such folder, or a workflow is not YAML.
     """
+    if not repository.is_dir():
+        raise InputError("no such folder", where=repository, fix="name a repository's folder")
     found = []
     for path in sorted((repository / ".github" / "workflows").glob("*.y*ml")):
         name = path.relative_to(repository).as_posix()
@@ -62,8 +64,8 @@ def check_workflow(text: str, name: str) -> list[Finding]:
 
     try:
         workflow, node = yaml.safe_load(text), yaml.compose(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"is not YAML: {error}", where=name) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"is not YAML: {error}", where=name, fix="correct the file") from None
     jobs = workflow.get("jobs") if isinstance(workflow, dict) else None
     if not isinstance(jobs, dict):
         return []

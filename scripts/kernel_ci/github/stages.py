@@ -146,7 +146,9 @@ def test() -> int:
     made, cell = _planned()
     here, proof = folder() / "leg", _fresh("proof")
     if not variant_directory(here, cell).is_dir():
-        raise Rejected("there is nothing to test: it was not built", where=cell.id)
+        raise Rejected(
+            "there is nothing to test: it was not built", where=cell.id, fix="see its build"
+        )
     console = _console(wrap=False)
     runtimes = actions.text("RUNTIMES", DEFAULT)
     receipts = [retry(lambda: audit_cell(made, cell, here, runtimes=runtimes))]
@@ -305,7 +307,12 @@ def find_kernels(patterns: tuple[str, ...]) -> list[Path]:
                 fix="name kernels by paths inside it",
             )
         is_glob = any(character in pattern for character in "*?[")
-        paths = sorted(Path().glob(pattern)) if is_glob else [Path(pattern)]
+        try:
+            paths = sorted(Path().glob(pattern)) if is_glob else [Path(pattern)]
+        except ValueError as error:
+            raise InputError(
+                f"{pattern!r} is no glob: {error}", where="kernels", fix="use e.g. kernels/*"
+            ) from None
         matches = [path for path in paths if (path / "build.toml").is_file()]
         if not matches:
             raise InputError(
@@ -346,7 +353,11 @@ def _runner_map(given: str) -> RunnerMap:
     if "=" in given or "\n" in given:
         return RunnerMap.parse(given, where="input runners")
     if Path(given).is_absolute() or ".." in Path(given).parts:
-        raise InputError(f"{given!r} leads out of the repository", where="input runners")
+        raise InputError(
+            f"{given!r} leads out of the repository",
+            where="input runners",
+            fix="name a file inside it",
+        )
     return RunnerMap.read(Path(given))
 
 
@@ -359,7 +370,13 @@ def _asks_reviewer(repository: str, environment: str) -> str | None:
 def _warn_callers() -> None:
     from kernel_ci.github import callers
 
-    for finding in callers.check(Path()):
+    try:
+        findings = callers.check(Path())
+    except InputError as error:
+        # Another workflow of the repository, and no reason not to build.
+        actions.annotate("warning", str(error), title="permissions")
+        return
+    for finding in findings:
         actions.annotate(
             "warning", finding.message, file=finding.file, line=finding.line, title="permissions"
         )

@@ -75,7 +75,7 @@ def main() -> int:
     """
     event = actions.read_event()
     if event.tag is None:
-        raise InputError("no tag was pushed", where="tag")
+        raise InputError("no tag was pushed", where="tag", fix="push a tag vX.Y.Z")
     payload = json.loads(Path(os.environ["GITHUB_EVENT_PATH"]).read_bytes())
     moving = check(
         event.tag,
