@@ -225,6 +225,14 @@ def test_what_is_shown_is_not_markdown_of_a_kernels_author() -> None:
     assert summary._escape("a|b <img src=x>\n[x](y)") == r"a\|b \<img src=x\> \[x\](y)"
 
 
+def test_the_end_of_a_long_output_is_shown_in_whole_lines() -> None:
+    lines = [f"c++ {'x' * 200} {number}" for number in range(40)]
+    first, *shown, last = summary._reason("\n".join(["build: failed", *lines])).splitlines()
+    assert (first, shown[0], shown[1], last) == ("build: failed", "```", "…", "```")
+    assert shown[2:] == lines[-len(shown[2:]) :]
+    assert summary._reason("a\n" + "x" * 9000).splitlines()[3] == "x" * 1500
+
+
 USES = re.compile(r"^\s*(?:- )?uses: (\S+)(?: # (\S+))?$", re.M)
 
 

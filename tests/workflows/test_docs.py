@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kernel_ci.github import callers
 from tests.workflows.harness import ROOT, Caller
 from tests.workflows.test_build import VARIANT
 
@@ -63,8 +64,19 @@ def test_old_runner(caller: Caller) -> None:
 @pytest.mark.parametrize("name", ["build", "release"])
 def test_tables(name: str) -> None:
     section = PAGE.partition(f"\n## {name}.yml\n")[2].partition("\n## ")[0]
-    rows = set(re.findall(r"^\| `([\w-]+)` \|", section, re.M))
+    rows = set(re.findall(r"^\| `([\w:-]+(?: \w+)?)` \|", section, re.M))
     text = Path(ROOT / ".github" / "workflows" / f"{name}.yml").read_text()
     # YAML 1.1 reads the key `on` as true.
     call = yaml.safe_load(text)[True]["workflow_call"]
-    assert rows == {*call["inputs"], *call["outputs"], *call["secrets"]}
+    permissions = {f"{scope}: {level}" for scope, (level, _) in callers.NEEDS[name].items()}
+    assert rows == {*call["inputs"], *call["outputs"], *call["secrets"], *permissions}
+    for key, item in call["inputs"].items():
+        default = item["default"]
+        shown = f"`{str(default).lower() if item['type'] == 'boolean' else default}`"
+        row = f"| `{key}` | {shown if default != '' else ''} | {item['description']} |"
+        assert row in section, row
+    for kind in ("outputs", "secrets"):
+        for key, item in call[kind].items():
+            assert f"| `{key}` | {item['description']} |" in section, key
+    for key, (level, why) in callers.NEEDS[name].items():
+        assert f"| `{key}: {level}` | {why} |" in section, key

@@ -169,8 +169,11 @@ def _reason(reason: str) -> str:
     if not rest:
         return _escape(first)
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", rest)), 3)
-    # The end of a compiler's output has the error that stopped it.
-    return f"{_escape(first)}\n{fence}\n{rest[-_MOST_CHARACTERS:]}\n{fence}"
+    # The end of a compiler's output has the error that stopped it; only whole lines of it.
+    if len(rest) > _MOST_CHARACTERS:
+        end = rest[-_MOST_CHARACTERS:]
+        rest = "…\n" + (end.partition("\n")[2] or end)
+    return f"{_escape(first)}\n{fence}\n{rest}\n{fence}"
 
 
 def _escape(text: str) -> str:
