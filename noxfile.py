@@ -126,27 +126,12 @@ def pipeline(session: nox.Session) -> None:
     session.run("kernel-ci", "pipeline", *kernels(session), "-o", OUT, "--hub", "hub")
 
 
-#: Tests of the workflows, which run them under act.
-EXTENDED = ("tests/workflows",)
-
-
-def run_tests(session: nox.Session, *paths: str) -> None:
-    """Run pytest on paths, on all cores unless the arguments say otherwise."""
-    install(session, "test", "dev")
-    workers = [] if any(a.startswith("-n") for a in session.posargs) else ["-n", "auto"]
-    session.run("pytest", *workers, *paths, *session.posargs)
-
-
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Test kernel-ci itself: planning, builds, gate, Hub; arguments go to pytest."""
-    run_tests(session, "tests", *(f"--ignore={path}" for path in EXTENDED))
-
-
-@nox.session(name="tests-extended")
-def tests_extended(session: nox.Session) -> None:
-    """Test the workflows, which run under act."""
-    run_tests(session, *EXTENDED)
+    """Test kernel-ci itself, on all cores; arguments go to pytest."""
+    install(session, "test", "dev")
+    workers = [] if any(a.startswith("-n") for a in session.posargs) else ["-n", "auto"]
+    session.run("pytest", *workers, "tests", *session.posargs)
 
 
 @nox.session

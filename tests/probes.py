@@ -15,6 +15,7 @@ from filelock import FileLock
 
 from kernel_ci import tvm_ffi
 from kernel_ci.abi import stamp
+from kernel_ci.toolchains import zig
 
 #: With these headers g++ 12 makes libraries that fit manylinux_2_28.
 HEADERS = "0.1.9"
@@ -24,7 +25,9 @@ CPU = "tvm-ffi01-cpu-x86_64-linux"
 IDENTITY = "_probe_cpu_abc1234"
 
 GXX = ("g++", "-s")
-_ZIG = (sys.executable, "-m", "ziglang")
+#: The very zig that kernel-ci builds with (there is none but on Linux). Another path to it would
+#: make it compile its libc++ anew, a minute each time that the two take turns.
+_ZIG = (str(zig.executable()) if sys.platform == "linux" else "zig",)
 ZIG = (*_ZIG, "c++", "-target", "x86_64-linux-gnu.2.28", "-s")
 ZIG_AARCH64 = (*_ZIG, "cc", "-target", "aarch64-linux-gnu.2.28", "-s")
 LLD = (*_ZIG, "ld.lld")

@@ -6,6 +6,7 @@ None is run on a GPU here; `nox -s test-cuda` does that.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,10 +18,12 @@ from kernel_ci.audit.report import AuditReport
 from kernel_ci.audit.variant import audit
 from kernel_ci.build import package
 from kernel_ci.errors import InputError
+from kernel_ci.github.cache import launchers
 from kernel_ci.plan import host_platform
 from kernel_ci.testing import attached
 from kernel_ci.toolchains import gcc, nvcc
 from kernel_ci.toolchains.table import toolkits
+from tests.helpers import kernel_ci
 from tests.integration import gpu
 
 X86 = "x86_64-linux"
@@ -241,3 +244,33 @@ def test_without_a_device_testing_is_an_error(
     said = capsys.readouterr().err
     assert "there is no NVIDIA driver here" in said
     assert "--build-only" in said
+
+
+def test_a_second_build_takes_its_objects_from_the_cache(tmp_path: Path) -> None:
+    """As on GitHub: ccache, in a folder that one job keeps for the next."""
+    kernel = gpu.write_relu(tmp_path / "relu", "relu_cuda", "cuda-capabilities", ["9.0"])
+    environment = launchers("nvcc", os.environ) | {"CCACHE_DIR": str(tmp_path / "ccache")}
+    assert environment["CMAKE_CUDA_COMPILER_LAUNCHER"] == "ccache"
+    name = f"tvm-ffi01-cu132-{X86}"
+    plan = tmp_path / "plan.json"
+    assert kernel_ci("plan", kernel, "--only", name, "-o", plan).status == 0
+
+    def built(folder: str) -> tuple[bytes, dict[str, int]]:
+        done = kernel_ci("build", plan, "-o", tmp_path / folder, **environment)
+        assert done.status == 0, done.out + done.err
+        (library,) = (tmp_path / folder).glob("*/build/*/*.so")
+        command = ["ccache", "--print-stats"]
+        printed = subprocess.run(
+            command, env=os.environ | environment, check=True, capture_output=True, text=True
+        ).stdout
+        stats = dict(line.split("\t") for line in printed.splitlines())
+        return library.read_bytes(), {key: int(value) for key, value in stats.items()}
+
+    first, before = built("first")
+    second, after = built("second")
+    assert before["direct_cache_hit"] == 0
+    # The binding, the host part and the device part.
+    assert after["direct_cache_hit"] >= 3
+    # Only CMake's questions about flags are compiled anew.
+    assert after["cache_miss"] - before["cache_miss"] <= 2
+    assert second == first

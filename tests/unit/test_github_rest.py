@@ -74,6 +74,7 @@ def test_launchers(tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path), "CMAKE_CXX_COMPILER_LAUNCHER": "mine"}
     found = cache.launchers("nvcc", environ)
     assert found["CMAKE_CUDA_COMPILER_LAUNCHER"] == "ccache"
+    assert found["CCACHE_NOHASHDIR"] == "1"
     assert "CMAKE_CXX_COMPILER_LAUNCHER" not in found
     assert cache.launchers("zig", environ) == {}
     assert cache.launchers("nvcc", {"PATH": "/nowhere"}) == {}

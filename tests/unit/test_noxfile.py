@@ -47,11 +47,6 @@ def test_exit_codes(noxfile: ModuleType, backend: str) -> None:
         session(Session(1))
 
 
-def test_tests_left_out_exist(noxfile: ModuleType) -> None:
-    """Assert that `tests` and `tests-extended` together run everything."""
-    assert all((ROOT / path).exists() for path in noxfile.EXTENDED)
-
-
 def test_every_session_that_a_page_names_exists(noxfile: ModuleType) -> None:
     sessions = {
         getattr(value, "name", None) or name.replace("_", "-")

@@ -19,7 +19,7 @@ from kernel_ci.plan import Cell, Plan, host_platform
 
 #: Programs that keep objects, in the order of preference, and the variable of their folder.
 _PROGRAMS = {"sccache": "SCCACHE_DIR", "ccache": "CCACHE_DIR"}
-_LANGUAGES = ("C", "CXX", "CUDA", "HIP")
+_LANGUAGES = ("C", "CXX", "CUDA")
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,16 @@ def folders(environ: Mapping[str, str]) -> tuple[str, ...]:
 def launchers(toolchain: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make CMake compile through an object cache, if one is here.
 
-    CMake reads `CMAKE_<LANG>_COMPILER_LAUNCHER` from the environment (since 3.17). zig keeps
-    objects itself, and takes no launcher: its compiler is a sub-command.
+    CMake reads `CMAKE_<LANG>_COMPILER_LAUNCHER` from the environment (since 3.17), and our
+    project puts that of CUDA before all compilers of GPU code. zig keeps objects itself, and
+    takes no launcher: its compiler is a sub-command.
     """
     path = environ.get("PATH")
     program = next((name for name in _PROGRAMS if shutil.which(name, path=path)), None)
     if program is None or toolchain == "zig":
         return {}
-    names = [f"CMAKE_{language}_COMPILER_LAUNCHER" for language in _LANGUAGES]
-    return {name: program for name in names if name not in environ}
+    found = {f"CMAKE_{language}_COMPILER_LAUNCHER": program for language in _LANGUAGES}
+    if program == "ccache":
+        # Each build runs in a new folder, whose path is in no object.
+        found["CCACHE_NOHASHDIR"] = "1"
+    return {name: value for name, value in found.items() if name not in environ}
