@@ -256,7 +256,7 @@ def test_a_second_build_takes_its_objects_from_the_cache(tmp_path: Path) -> None
     assert kernel_ci("plan", kernel, "--only", name, "-o", plan).status == 0
 
     def built(folder: str) -> tuple[bytes, dict[str, int]]:
-        done = kernel_ci("build", plan, "-o", tmp_path / folder, **environment)
+        done = kernel_ci("build", plan, "-o", tmp_path / folder, cwd=tmp_path, **environment)
         assert done.status == 0, done.out + done.err
         (library,) = (tmp_path / folder).glob("*/build/*/*.so")
         command = ["ccache", "--print-stats"]

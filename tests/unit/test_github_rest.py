@@ -300,3 +300,15 @@ def test_all_matrices_of_a_stage_are_alike() -> None:
     assert set(jobs) == {"plan", *legs, "gate"}
     assert set(jobs["gate"]["needs"]) == {"plan", *legs}
     assert set(legs) <= set(jobs["plan"]["outputs"])
+
+
+def test_publishing_needs_an_accepted_verdict() -> None:
+    """Act runs no job after a failed workflow, so what its `if` says is asserted here."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    assert jobs["publish"]["needs"] == jobs["rehearse"]["needs"] == ["tag", "build"]
+    tagged, accepted = jobs["publish"]["if"].removeprefix("${{ ").removesuffix(" }}").split(" && ")
+    assert tagged == "needs.tag.outputs.publish == 'true'"
+    assert accepted == "needs.build.outputs.verdict == 'accepted'"
+    # Without a status function, a job is skipped when one that it needs has failed.
+    for name in ("build", "rehearse", "publish"):
+        assert not re.search("always|failure|cancelled", jobs[name].get("if", ""))

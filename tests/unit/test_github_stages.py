@@ -78,6 +78,23 @@ def test_another_workflow_that_is_broken_stops_nothing(repository: Path) -> None
     assert "::warning title=permissions::.github/workflows/other.yml: is not YAML" in text
 
 
+def test_a_caller_that_grants_too_little_is_told_the_lines(repository: Path) -> None:
+    workflow = repository / ".github" / "workflows" / "release.yml"
+    workflow.parent.mkdir(parents=True)
+    uses = "acme/kernel-ci/.github/workflows/release.yml@v1"
+    workflow.write_text(
+        f"on: push\njobs:\n  go:\n    permissions:\n      contents: read\n    uses: {uses}\n"
+    )
+    code, text = stage("plan", IN_ONLY=HERE)
+    assert code == 0, text
+    place = "file=.github/workflows/release.yml,line=6,title=permissions"
+    lines = (
+        "permissions:%0A      contents: read  # to check the kernels out%0A      id-token: write"
+    )
+    assert f"::warning {place}::the job 'go' does not grant id-token to release.yml" in text
+    assert lines in text
+
+
 @pytest.mark.parametrize(
     ("name", "code", "inputs", "message"),
     [

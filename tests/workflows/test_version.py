@@ -36,18 +36,24 @@ def _git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def push(caller: Caller, *, created: bool = True) -> Run:
-    payload = {"ref": f"refs/tags/{TAG}", "created": created}
-    return caller.run("push", payload, workflow="version.yml", ref=f"refs/tags/{TAG}")
+def push(caller: Caller, *, created: bool = True, **environment: str) -> Run:
+    ref = f"refs/tags/{TAG}"
+    payload = {"ref": ref, "created": created}
+    return caller.run("push", payload, workflow="version.yml", ref=ref, environment=environment)
 
 
 def test_a_release_moves_the_major_versions_tag(caller: Caller, origin: Path) -> None:
-    # It is at an older commit, and moves.
+    """Here the runner has no kernel-ci: the action installs it, as on GitHub."""
+    shutil.copytree(ROOT / "scripts", caller.library / "scripts")
+    for name in ("README.md", "LICENSE"):
+        shutil.copyfile(ROOT / name, caller.library / name)
+    # The tag is at an older commit, and moves.
     _git(caller.folder, "push", "-q", "origin", f"{_older(caller)}:refs/tags/{MAJOR}")
 
-    run = push(caller)
+    run = push(caller, KERNEL_CI_PREINSTALLED="")
 
     assert run.exit_code == 0, run
+    assert run.job("move").outcome('setup.sh" install') == "success"
     assert run.job("move").outcome("kernel-ci github move-version") == "success"
     assert f"{MAJOR} is {TAG} now" in run.text
     assert _git(origin, "rev-parse", MAJOR) == _git(origin, "rev-parse", TAG)
