@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kernel_ci.errors import InputError
 from kernel_ci.github.stages import find_kernels
-from tests.helpers import committed
+from kernel_ci.plan import Plan
+from tests.helpers import ROOT, committed
 
 HERE = "*-cpu-x86_64-linux"
 
@@ -28,7 +30,7 @@ def stage(name: str, **inputs: str) -> tuple[int, str]:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GITHUB_")}
     done = subprocess.run(
         [sys.executable, "-m", "kernel_ci", "github", name],
-        env={**clean, "GITHUB_ACTIONS": "true", "RUNNER_TEMP": str(Path.cwd()), **inputs},
+        env={**clean, "GITHUB_ACTIONS": "true", "RUNNER_TEMP": str(Path.cwd())} | inputs,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -109,6 +111,22 @@ def test_stages_out_of_turn(
 ) -> None:
     found, text = stage(name, **{f"IN_{key}": value for key, value in inputs.items()})
     assert (found, message in text) == (code, True), text
+
+
+@pytest.mark.parametrize("tier", ["quick", "full"])
+def test_this_repository_asks_for_what_githubs_runners_can_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tier: str
+) -> None:
+    monkeypatch.chdir(ROOT)
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    given = workflow["jobs"]["kernels"]["with"]
+    inputs = {f"IN_{name.upper()}": given[name] for name in ("kernels", "skip", "runners")}
+    code, text = stage("plan", IN_TIER=tier, RUNNER_TEMP=str(tmp_path), **inputs)
+    assert code == 0, text
+    cells = Plan.read(tmp_path / "kernel-ci" / "plan" / "plan.json").cells
+    built_with = {(cell.toolchain, cell.backend_version) for cell in cells}
+    # Out of Python packages, but for Apple's.
+    assert built_with <= {("zig", None), ("xcode", None), ("nvcc", "13.0"), ("nvcc", "13.2")}
 
 
 def test_kernels(repository: Path) -> None:
