@@ -89,6 +89,7 @@ def launchers(toolchain: str, environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     found = {f"CMAKE_{language}_COMPILER_LAUNCHER": program for language in _LANGUAGES}
     if program == "ccache":
-        # Each build runs in a new folder, whose path is in no object.
+        # Each build runs in a new folder, whose path is in no object; ccache would look at it,
+        # because it takes nvcc's -gencode for an option of debugging, -g.
         found["CCACHE_NOHASHDIR"] = "1"
     return {name: value for name, value in found.items() if name not in environ}
