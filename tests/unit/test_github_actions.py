@@ -170,3 +170,20 @@ def test_an_error_is_shown_at_its_file(
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("::error file=build.toml,title=kernel-ci%3A bad input::")
     assert second.startswith("::error title=")
+
+
+def test_a_summary_is_no_larger_than_github_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "summary"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file))
+    actions.summary("first")
+    assert file.read_bytes() == b"first\n"
+    for _ in range(2):
+        actions.summary("\n".join(["ä" * 500] * 3000))
+        size = file.stat().st_size
+        assert size <= actions.SUMMARY_LIMIT
+    text = file.read_text(encoding="utf-8")
+    assert size > actions.SUMMARY_LIMIT - 2000
+    assert "The rest is left out" in text
+    assert {line for line in text.splitlines()[1:-2] if "left out" not in line} == {"ä" * 500, ""}

@@ -44,6 +44,7 @@ class Hub:
         self.spec: dict[str, Any] = {}
         self.log = ""
         self.forge = ""
+        self.started = 0
 
     def run(self) -> None:
         """Run the job: its volume is a folder here, its container this machine."""
@@ -129,6 +130,7 @@ class Handler(BaseHTTPRequestHandler):
             )
         elif self.path == "/api/jobs/my-organisation":
             self.hub.spec = json.loads(body)
+            self.hub.started += 1
             self.hub.run()
             self._json(self._job("RUNNING"))
         else:
@@ -175,6 +177,8 @@ def test_hf_jobs(caller: Caller, forge: str) -> None:
         run = caller.run(secrets={"HF_TOKEN": TOKEN}, environment={"HF_ENDPOINT": url})
 
     assert hub.spec["flavor"] == "cpu-basic"
+    # A job that has run is paid for: without a receipt it is not run again.
+    assert hub.started == 1
     # What runs a kernel's code gets no token.
     assert TOKEN not in json.dumps(hub.spec)
     if forge:

@@ -197,14 +197,31 @@ def outputs(**values: str) -> None:
         file.write("".join(lines))
 
 
+#: Bytes; GitHub drops the whole summary of a step that has more than 1 MiB.
+SUMMARY_LIMIT = 1024 * 1024
+
+_CUT = b"\nThe rest is left out, since GitHub shows no more; the log and the verdict have it.\n"
+
+
 def summary(markdown: str) -> None:
-    """Add to the step's summary; without one, print it."""
+    """Add to the step's summary; without one, print it.
+
+    What GitHub would not show for its size is left out, and the summary says so.
+    """
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if path is None:
         print(markdown)
         return
-    with Path(path).open("a", encoding="utf-8") as file:
-        file.write(markdown.rstrip("\n") + "\n")
+    file = Path(path)
+    room = SUMMARY_LIMIT - (file.stat().st_size if file.exists() else 0)
+    text = markdown.rstrip("\n").encode() + b"\n"
+    if len(text) > room:
+        if room < len(_CUT):
+            return
+        text = text[: room - len(_CUT)]
+        text = text[: text.rfind(b"\n") + 1] + _CUT
+    with file.open("ab") as out:
+        out.write(text)
 
 
 def command(

@@ -15,6 +15,7 @@ import subprocess
 import tarfile
 import tempfile
 import zipfile
+from contextlib import suppress
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from kernel_ci.build import package
 from kernel_ci.errors import InfrastructureError, InputError
 from kernel_ci.github import actions
+from kernel_ci.github.retry import retry
 from kernel_ci.layout import receipt_file, variant_directory
 from kernel_ci.plan import FILE as PLAN_FILE
 from kernel_ci.plan import Cell, Plan
@@ -29,7 +31,7 @@ from kernel_ci.receipts import Receipt
 from kernel_ci.runners import HF_JOBS
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, JobInfo
 
 #: The dataset of a namespace that payloads go through.
 DATASET = "kernel-ci-jobs"
@@ -57,7 +59,8 @@ def test_on_jobs(plan: Plan, cell: Cell, folder: Path) -> Receipt:
         InputError: There is no token, it may not start jobs, or the sources are not committed.
         InfrastructureError: The job ended without a receipt, or with one of something else.
     """
-    from huggingface_hub import HfApi, Volume
+    import httpx2
+    from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     if not os.environ.get("HF_TOKEN"):
@@ -68,9 +71,39 @@ def test_on_jobs(plan: Plan, cell: Cell, folder: Path) -> Receipt:
         )
     # No Xet: what is sent is small, and sent once.
     os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
-    flavour = cell.test_runner[0].removeprefix(HF_JOBS)
-    image = actions.text("HF_IMAGE", "python:3.12")
     api = HfApi(token=os.environ["HF_TOKEN"])
+    # Only the start is tried again: a job that has run is paid for, and decides.
+    job, namespace = retry(lambda: _start(api, plan, cell, folder))
+    print(f"job {job.url} on {job.flavor}", flush=True)
+    try:
+        text = _follow(api, job.id, namespace)
+        stage = api.wait_for_job(job.id, timeout=TIMEOUT, namespace=namespace).status.stage
+    except BaseException as error:
+        # Nobody waits for it any more, and it costs money.
+        with suppress(HfHubHTTPError, httpx2.HTTPError):
+            api.cancel_job(job_id=job.id, namespace=namespace)
+        if isinstance(error, (HfHubHTTPError, httpx2.HTTPError, TimeoutError)):
+            raise InfrastructureError(
+                f"the job cannot be followed, and was cancelled: {error}",
+                where=cell.id,
+                fix=f"see {job.url}",
+            ) from None
+        raise
+    receipt = read_receipt(text, plan, cell, folder)
+    if receipt is None:
+        raise InfrastructureError(
+            f"the job ended ({stage}) and left no receipt", where=cell.id, fix=f"see {job.url}"
+        )
+    receipt.write(receipt_file(folder, cell, "test"))
+    return receipt
+
+
+def _start(api: HfApi, plan: Plan, cell: Cell, folder: Path) -> tuple[JobInfo, str]:
+    """Send what a cell's test needs, start its job, and return that with its namespace."""
+    import httpx2
+    from huggingface_hub import Volume
+    from huggingface_hub.errors import HfHubHTTPError
+
     try:
         namespace = actions.text("HF_NAMESPACE") or str(api.whoami()["name"])
         dataset = f"{namespace}/{DATASET}"
@@ -86,7 +119,7 @@ def test_on_jobs(plan: Plan, cell: Cell, folder: Path) -> Receipt:
                 commit_message=f"{plan.run}: {cell.id}",
             )
         job = api.run_job(
-            image=image,
+            image=actions.text("HF_IMAGE", "python:3.12"),
             command=["bash", "-c", SCRIPT.read_text(encoding="utf-8")],
             env={
                 "PAYLOAD": f"{MOUNT}/{name}",
@@ -95,29 +128,15 @@ def test_on_jobs(plan: Plan, cell: Cell, folder: Path) -> Receipt:
                 "PACKAGES": actions.text("PACKAGES"),
                 "MARK": MARK,
             },
-            flavor=flavour,
+            flavor=cell.test_runner[0].removeprefix(HF_JOBS),
             timeout=TIMEOUT,
             namespace=namespace,
             labels={"kernel-ci": plan.run},
             volumes=[Volume(type="dataset", source=dataset, mount_path=MOUNT, read_only=True)],
         )
-        print(f"job {job.url} on {flavour}", flush=True)
-        try:
-            text = _follow(api, job.id, namespace)
-            stage = api.wait_for_job(job.id, timeout=TIMEOUT, namespace=namespace).status.stage
-        except BaseException:
-            # Nobody waits for it any more, and it costs money.
-            api.cancel_job(job_id=job.id, namespace=namespace)
-            raise
-    except HfHubHTTPError as error:
+    except (HfHubHTTPError, httpx2.HTTPError) as error:
         raise _explained(error, cell) from None
-    receipt = read_receipt(text, plan, cell, folder)
-    if receipt is None:
-        raise InfrastructureError(
-            f"the job ended ({stage}) and left no receipt", where=cell.id, fix=f"see {job.url}"
-        )
-    receipt.write(receipt_file(folder, cell, "test"))
-    return receipt
+    return job, namespace
 
 
 def make_payload(plan: Plan, cell: Cell, folder: Path, scratch: Path) -> Path:
@@ -220,7 +239,9 @@ def _explained(error: Exception, cell: Cell) -> InputError | InfrastructureError
             where=cell.id,
             fix="use a token that may write and start jobs in a namespace that pays for them",
         )
-    return InfrastructureError(f"Hugging Face did not take the job: {error}", where=cell.id)
+    return InfrastructureError(
+        f"Hugging Face did not take the job: {error}", where=cell.id, fix="try again later"
+    )
 
 
 def _hash(data: bytes) -> str:

@@ -157,7 +157,7 @@ def test() -> int:
         if cell.test_runner[0].startswith("hf-jobs:"):
             from kernel_ci.github.jobs import test_on_jobs
 
-            receipts.append(retry(lambda: test_on_jobs(made, cell, here)))
+            receipts.append(test_on_jobs(made, cell, here))
         else:
             receipt, result = test_cell(made, cell, here)
             console.print(result.output, markup=False, highlight=False)
