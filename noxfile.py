@@ -126,12 +126,23 @@ def pipeline(session: nox.Session) -> None:
     session.run("kernel-ci", "pipeline", *kernels(session), "-o", OUT, "--hub", "hub")
 
 
-@nox.session
-def tests(session: nox.Session) -> None:
-    """Test kernel-ci itself, on all cores; arguments go to pytest."""
+def run_tests(session: nox.Session, *paths: str) -> None:
+    """Run pytest on paths, on all cores unless the arguments say otherwise."""
     install(session, "test", "dev")
     workers = [] if any(a.startswith("-n") for a in session.posargs) else ["-n", "auto"]
-    session.run("pytest", *workers, "tests", *session.posargs)
+    session.run("pytest", *workers, *paths, *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Test kernel-ci itself, but for the workflows; arguments go to pytest."""
+    run_tests(session, "tests", "--ignore=tests/workflows")
+
+
+@nox.session(name="tests-workflows")
+def tests_workflows(session: nox.Session) -> None:
+    """Run the workflows under act, with real builds; arguments go to pytest."""
+    run_tests(session, "tests/workflows")
 
 
 @nox.session
