@@ -66,8 +66,8 @@ def test_green(caller: Caller) -> None:
         ("test-0", RELU, "success"),
         ("gate", None, "success"),
     }
-    assert run.job("build-0").outcome("kernel-ci github build") == "success"
-    assert run.job("test-0").outcome("kernel-ci github test") == "success"
+    assert run.job("build-0").outcome("exec kernel-ci github build") == "success"
+    assert run.job("test-0").outcome("exec kernel-ci github test") == "success"
     assert run.job("gate").outcome("kernel-ci github gate") == "success"
     verdict = run.verdict()
     assert verdict["accepted"]
@@ -98,7 +98,9 @@ def test_failing_legs(caller: Caller) -> None:
 
     refused(run)
     built = {
-        job.cell: job.outcome("kernel-ci github build") for job in run.jobs if job.name == "build-0"
+        job.cell: job.outcome("exec kernel-ci github build")
+        for job in run.jobs
+        if job.name == "build-0"
     }
     assert built == {
         f"broken/{VARIANT}": "failure",
@@ -106,7 +108,9 @@ def test_failing_legs(caller: Caller) -> None:
         f"wrong/{VARIANT}": "success",
     }
     tested = {
-        job.cell: job.outcome("kernel-ci github test") for job in run.jobs if job.name == "test-0"
+        job.cell: job.outcome("exec kernel-ci github test")
+        for job in run.jobs
+        if job.name == "test-0"
     }
     assert tested == {
         f"broken/{VARIANT}": "failure",
@@ -234,10 +238,10 @@ def test_cancelled_leg(caller: Caller) -> None:
     caller.workflow(only_here())
     caller.commit()
 
-    run = caller.run(cancel_at="kernel-ci github test")
+    run = caller.run(cancel_at="exec kernel-ci github test")
 
     assert run.job("build-0").result == "success"
-    assert run.job("test-0").outcome("kernel-ci github test") == "failure"
+    assert run.job("test-0").outcome("exec kernel-ci github test") == "failure"
     refused(run)
     assert f"{RELU}: test: there is no receipt; the stage did not run" in run.reasons()
 
