@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-#: Backend -> the device file without which nothing runs on it (Linux).
-_DEVICE = {"cuda": "/dev/nvidiactl", "rocm": "/dev/kfd", "xpu": "/dev/dri/renderD128"}
+#: Backend -> the device files (a glob) of which it needs one (Linux).
+_DEVICE = {"cuda": "/dev/nvidiactl", "rocm": "/dev/kfd", "xpu": "/dev/dri/renderD*"}
 
 
 def why_not(platform: str, backend: str | None) -> str | None:
@@ -22,6 +22,6 @@ def why_not(platform: str, backend: str | None) -> str | None:
         return f"this machine is {host_platform()}, not {platform}"
     if backend == "metal" and sys.platform != "darwin":
         return "there is no Metal here"
-    if backend in _DEVICE and not Path(_DEVICE[backend]).exists():
+    if backend in _DEVICE and not any(Path("/").glob(_DEVICE[backend].lstrip("/"))):
         return f"there is no {backend} device here ({_DEVICE[backend]})"
     return None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernel_ci import devices
 from kernel_ci.build.package import SIGNATURE
 from kernel_ci.checkout import open_kernel
 from kernel_ci.errors import Rejected
-from kernel_ci.plan import Cell, Plan, host_platform
+from kernel_ci.plan import Cell, Plan
 from kernel_ci.publish.diff import Served
 from kernel_ci.publish.hubclient import Hub
 from kernel_ci.publish.release import File
@@ -26,9 +25,6 @@ _MOST_NAMED = 5
 
 #: Files that are read at once. A release has hundreds of small ones.
 _READERS = 8
-
-#: Backend -> the device file without which nothing runs on it (Linux).
-_DEVICE = {"cuda": "/dev/nvidiactl", "rocm": "/dev/kfd", "xpu": "/dev/dri/renderD128"}
 
 
 def read_back(
@@ -144,8 +140,6 @@ def load(plan: Plan, kernel: str, repo_id: str, target: Target, console: Console
 
 def loadable(cell: Cell) -> bool:
     """Tell whether this machine can load and run a cell's variant."""
-    if cell.platform != host_platform() or cell.evidence == "build-only":
+    if cell.evidence == "build-only":
         return False
-    if cell.backend == "metal":
-        return sys.platform == "darwin"
-    return cell.backend not in _DEVICE or Path(_DEVICE[cell.backend]).exists()
+    return devices.why_not(cell.platform, cell.backend) is None
