@@ -74,6 +74,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     build.add_argument("--compiler", help="a C++ compiler to use in place of the default one")
     build.add_argument("-j", "--jobs", type=_positive, help="compilers that run at once")
+    build.add_argument(
+        "--engine",
+        choices=("host", "cibuildwheel"),
+        default="host",
+        help="where it is built: here (default), or in a manylinux container, as a wheel too",
+    )
 
     audit = command("audit", _audit, "tell what a built variant is, and whether that is right")
     audit.add_argument(
@@ -301,7 +307,14 @@ def _build(options: argparse.Namespace) -> int:
     console = _console(options)
     failed = 0
     for cell in plan.select(options.cell):
-        receipt = build_cell(plan, cell, folder, compiler=options.compiler, jobs=options.jobs)
+        receipt = build_cell(
+            plan,
+            cell,
+            folder,
+            compiler=options.compiler,
+            jobs=options.jobs,
+            engine=options.engine,
+        )
         show_receipt(console, receipt)
         failed += receipt.outcome == "failed"
     return 1 if failed else 0

@@ -3,6 +3,7 @@
 <folder>/plan.json
 <folder>/verdict.json
 <folder>/<kernel>/build/<variant>/          the variant directory, as the Hub gets it
+<folder>/<kernel>/wheels/<variant>/         its wheel, where cibuildwheel built it
 <folder>/<kernel>/receipts/<variant>/<stage>.json
 """
 
@@ -46,6 +47,11 @@ def write_plan(plan: Plan, path: Path) -> None:
 def variant_directory(folder: Path, cell: Cell) -> Path:
     """Return the place of a cell's variant directory."""
     return folder / cell.kernel / "build" / cell.variant
+
+
+def wheel_folder(folder: Path, cell: Cell) -> Path:
+    """Return the place of a cell's wheel, which nothing but a build with cibuildwheel leaves."""
+    return folder / cell.kernel / "wheels" / cell.variant
 
 
 def receipt_file(folder: Path, cell: Cell, stage: str) -> Path:

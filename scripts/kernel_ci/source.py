@@ -71,7 +71,7 @@ def inspect(folder: Path, compiled: Sequence[str] = ()) -> Source:
     names = _files(folder)
     named = {posixpath.normpath(name) for name in compiled}
     if not names:
-        return Source(digest=digest_of(folder, sorted({*_walk(folder), *named})))
+        return Source(digest=digest_of(folder, files(folder, compiled)))
     ignored = named - set(names)
     digest = digest_of(folder, [*names, *ignored])
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
@@ -86,6 +86,18 @@ def inspect(folder: Path, compiled: Sequence[str] = ()) -> Source:
         tree=tree.strip(),
         dirty=bool(tracked or untracked or ignored),
     )
+
+
+def files(folder: Path, compiled: Sequence[str] = ()) -> list[str]:
+    """Return the files that are a kernel's sources, relative to its folder (see `inspect`)."""
+    named = {posixpath.normpath(name) for name in compiled}
+    return sorted({*(_files(folder) or _walk(folder)), *named})
+
+
+def committed_at(folder: Path) -> int | None:
+    """Return when HEAD was committed, in seconds since 1970 (UTC); None outside git."""
+    time = _git(folder, "show", "--no-patch", "--format=%ct", "HEAD")
+    return int(time) if time else None
 
 
 def digest_of(folder: Path, names: list[str]) -> str:

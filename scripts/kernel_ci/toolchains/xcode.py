@@ -13,6 +13,9 @@ from kernel_ci.toolchains import Compiler
 #: The version that kernel-builder compiles for; it needs macOS 26.
 STANDARD = "metal4.0"
 
+#: What a Metal library is linked with.
+FRAMEWORKS = ("-framework Foundation", "-framework Metal")
+
 
 def find(cell: Cell) -> Compiler:
     """Return Xcode's compilers for a Metal cell; see `toolchains.find`."""
@@ -31,7 +34,7 @@ def find(cell: Cell) -> Compiler:
         )
     minimum = systems().macos_minimum["metal"]
     clang = _xcrun("--find", "clang++", cell=cell.id)
-    metal = _xcrun("metal", "--version", cell=cell.id).splitlines()[0]
+    version = _xcrun("metal", "--version", cell=cell.id).splitlines()[0]
     return Compiler(
         name="xcode",
         version=_xcrun("clang++", "--version", cell=cell.id).splitlines()[0],
@@ -42,12 +45,17 @@ def find(cell: Cell) -> Compiler:
             "CMAKE_OBJCXX_COMPILER": clang,
             "CMAKE_OSX_ARCHITECTURES": "arm64",
             "CMAKE_OSX_DEPLOYMENT_TARGET": minimum,
-            "KERNEL_CI_METAL": f"xcrun;metal;-std={STANDARD};-mmacosx-version-min={minimum};-O2",
+            "KERNEL_CI_METAL": metal(minimum),
         },
         environment={},
-        others={"metal": metal},
-        link=("-framework Foundation", "-framework Metal"),
+        others={"metal": version},
+        link=FRAMEWORKS,
     )
+
+
+def metal(minimum: str) -> str:
+    """Return the command that compiles Metal for a macOS, as CMake takes a list."""
+    return f"xcrun;metal;-std={STANDARD};-mmacosx-version-min={minimum};-O2"
 
 
 def _xcrun(*arguments: str, cell: str) -> str:
