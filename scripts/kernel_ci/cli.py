@@ -188,6 +188,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.set_defaults(run=_hub_check)
 
+    wheel = command("wheel", lambda _: 0, "wheels of kernels")
+    actions = wheel.add_subparsers(title="actions", metavar="ACTION", required=True)
+    check = actions.add_parser("check", help="tell what a wheel is, and whether that is right")
+    check.add_argument("file", type=Path, metavar="FILE", help="a kernel's wheel, from anyone")
+    check.add_argument("--json", action="store_true", help="print the report as JSON")
+    check.set_defaults(run=_wheel_check)
+
     init = command("init", _init, "write a new kernel with its tests and a workflow")
     init.add_argument("name", metavar="NAME", help="the kernel's name, e.g. my-kernel")
     init.add_argument(
@@ -456,6 +463,17 @@ def _pipeline(options: argparse.Namespace) -> int:
     return run_pipeline(
         plan, options.output, _console(options), hub=options.hub, compiler=options.compiler
     )
+
+
+def _wheel_check(options: argparse.Namespace) -> int:
+    from kernel_ci.audit.report import render
+    from kernel_ci.wheel.check import check_wheel
+
+    report = check_wheel(options.file)
+    render(report, _console(options))
+    if options.json:
+        print(report.to_json(), end="")
+    return 0 if report.ok else 1
 
 
 def _init(options: argparse.Namespace) -> int:
