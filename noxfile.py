@@ -198,6 +198,7 @@ def lock(session: nox.Session) -> None:
     session.run(
         "uv", "pip", "compile", "pyproject.toml", "--universal", "--python-version", "3.10",
         "--group", "dev", "--group", "lint", "--group", "test", "--group", "frameworks",
-        "--extra", "wheel", "--no-annotate", "--no-header", "--upgrade", "--output-file", "constraints.txt",
+        "--extra", "wheel", "--no-annotate", "--no-header", "--upgrade",
+        "--output-file", "constraints.txt",
         env={"UV_PYTHON_DOWNLOADS": "never"},
     )  # fmt: skip
