@@ -16,7 +16,6 @@ from kernel_ci.errors import InputError, Rejected
 from kernel_ci.layout import receipt_file, variant_directory, wheel_folder
 from kernel_ci.plan import Cell, Plan
 from kernel_ci.receipts import Receipt, now, this_machine
-from kernel_ci.wheel.engine import build_wheel, finish
 
 Engine = Literal["host", "cibuildwheel"]
 
@@ -49,6 +48,9 @@ def build_cell(
         Rejected: Nothing may be built with the headers of the release that the plan names.
         InfrastructureError: tvm-ffi could not be fetched, or CMake does not work.
     """
+    # The engine is made of this package's parts.
+    from kernel_ci.wheel.engine import build_wheel, finish
+
     started, clock = now(), time.monotonic()
     planned = plan.kernel(cell.kernel)
     kernel, state = open_kernel(planned), planned.source
