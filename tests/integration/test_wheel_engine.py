@@ -19,7 +19,7 @@ import pytest
 from filelock import FileLock
 
 from kernel_ci.build import package
-from tests.helpers import HOST_VARIANT, REFERENCE, Done, Run, committed, kernel_ci
+from tests.helpers import HOST_VARIANT, REFERENCE, ROOT, Done, Run, committed, kernel_ci
 from tests.integration import container_image
 
 _WHY_NOT = container_image.why_not()
@@ -55,13 +55,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
         if not run.exists():
             source = committed(shared / "source")
             ok(kernel_ci("plan", source, "--only", HOST_VARIANT, "-o", run / "plan.json"))
-            ok(
-                kernel_ci(
-                    "build", run / "plan.json", "--engine", "cibuildwheel", **environment
-                )
-            )  # fmt: skip
+            ok(build(run / "plan.json", environment))
     (wheel,) = (run / REFERENCE.name / "wheels" / HOST_VARIANT).iterdir()
     return Engine(run, wheel, environment)
+
+
+def build(plan: Path, environment: dict[str, str]) -> Done:
+    return kernel_ci("build", plan, "--engine", "cibuildwheel", cwd=ROOT, **environment)
 
 
 def ok(done: Done) -> Done:
@@ -104,8 +104,8 @@ np.testing.assert_array_equal(relu_tvm_ffi.relu(x), np.maximum(x, 0))
 def test_the_wheel_installs_and_works(engine: Engine, tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", engine.wheel, "numpy"]
-    subprocess.run(install, check=True)
+    install = ["-m", "pip", "install", "--quiet", str(engine.wheel), "numpy"]
+    subprocess.run([python, *install], check=True)
     done = subprocess.run(
         [python, "-c", USE], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -159,7 +159,7 @@ def test_a_compiler_error_is_the_kernels_fault(engine: Engine, tmp_path: Path) -
     compiled.write_text(compiled.read_text() + "\n#error planted\n")
     plan = tmp_path / "run" / "plan.json"
     ok(kernel_ci("plan", source, "--only", HOST_VARIANT, "-o", plan))
-    done = kernel_ci("build", plan, "--engine", "cibuildwheel", **engine.environment)
+    done = build(plan, engine.environment)
     assert done.status == 1, done.out + done.err
     receipt = tmp_path / "run" / REFERENCE.name / "receipts" / HOST_VARIANT / "build.json"
     assert "planted" in receipt.read_text()
