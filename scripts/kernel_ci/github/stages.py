@@ -17,10 +17,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
 
 from kernel_ci import gate
+from kernel_ci.build import Engine
 from kernel_ci.documents import canonical_digest
 from kernel_ci.errors import InputError, Rejected
 from kernel_ci.github import actions, changed, legs, summary
@@ -55,7 +57,7 @@ def plan() -> int:
             raise InputError(
                 f"no backend {name!r}", where="backends", fix=f"use: {', '.join(BACKENDS)}"
             )
-    actions.choice("ENGINE", ("host",))
+    engine = actions.choice("ENGINE", get_args(Engine))
     made = plan_folders(
         kernels,
         Selection(
@@ -85,6 +87,9 @@ def plan() -> int:
     show_plan(_console(), made, explain=True)
     for held in laid.withheld:
         actions.annotate("warning", f"{held.cell}: {held.stage} {held.reason}", title="withheld")
+    if engine != "host":
+        taken = [cell.id for cell in made.cells if legs.engine_of(cell, engine) == engine]
+        notes.append(f"{engine} builds {len(taken)} of {len(made.cells)}: {', '.join(taken)}")
     actions.summary(summary.plan_summary(made, laid, notes))
     values = {"plan_id": made.id, "artifact": legs.artifact(made.id, "plan"), "nothing": "false"}
     for stage, found in (("build", laid.build), ("test", laid.test)):
@@ -119,7 +124,8 @@ def build() -> int:
     here = _fresh("leg")
     os.environ.update(cache.launchers(cell.toolchain, os.environ))
     print(f"::group::build {cell.id}", flush=True)
-    receipt = retry(lambda: build_cell(made, cell, here))
+    engine = legs.engine_of(cell, actions.choice("ENGINE", get_args(Engine)))
+    receipt = retry(lambda: build_cell(made, cell, here, engine=engine))
     show_receipt(_console(wrap=False), receipt)
     print("::endgroup::", flush=True)
     summary.annotate_receipt(made, cell, receipt)
