@@ -103,7 +103,10 @@ def build_wheel(
         cell.platform
     )
     toolchain = images().toolchain_for(cell)
-    tools = {"cibuildwheel": installed("cibuildwheel"), "build": wanted}
+    tools = {
+        "cibuildwheel": installed("cibuildwheel"),
+        "build": os.environ.get("CIBW_BUILD") or wanted,
+    }
     tools |= {"image": image} if image else {}
     tools |= {cell.backend: toolchain.version} if toolchain else {}
     return Built(wheels[0], library, tools, overrides)
