@@ -121,6 +121,28 @@ def _parser() -> argparse.ArgumentParser:
         " another; receipts say so",
     )
 
+    bench = command("bench", _bench, "time a kernel's benchmarks, against another build too")
+    bench.add_argument("kernel", type=Path, metavar="KERNEL", help="the kernel's folder")
+    bench.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        default=Path("out"),
+        help="the run's folder; where it holds no plan, what this machine can run is built there",
+    )
+    bench.add_argument(
+        "--against",
+        metavar="BUILD",
+        help="compare with this build: a variant directory, a run's folder, ORG/NAME@VERSION,"
+        " or `published` (the default where the author requires benchmarks)",
+    )
+    bench.add_argument(
+        "--hub", metavar="DIR|URL", help="where published builds are (default: the real Hub)"
+    )
+    _add_cells(bench)
+    bench.add_argument("--json", action="store_true", help="print the results as JSON")
+
     gate = command("gate", _gate, "judge a run by the evidence that it left")
     gate.add_argument("plan", type=Path, help="plan.json")
     gate.add_argument("folder", type=Path, metavar="DIR", help="the run's folder")
@@ -400,6 +422,55 @@ def _test(options: argparse.Namespace) -> int:
         show_receipt(console, receipt)
         failed += receipt.outcome == "failed"
     return 1 if failed else 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    import json
+
+    from kernel_ci import devices
+    from kernel_ci.bench.report import show_result
+    from kernel_ci.bench.stage import bench_cell
+    from kernel_ci.build import build_cell
+    from kernel_ci.kernel import Kernel
+    from kernel_ci.layout import write_plan
+    from kernel_ci.plan import FILE, Selection, plan_folders, read_plan
+    from kernel_ci.report import show_receipt
+
+    console = _console(options)
+    kernel = Kernel.read(options.kernel)
+    file = options.output / FILE
+    if file.is_file():
+        plan = read_plan(file)
+    else:
+        plan = plan_folders([options.kernel], Selection(provable_here=True))
+        write_plan(plan, file)
+        for cell in plan.select(options.cell):
+            built = build_cell(plan, cell, options.output)
+            show_receipt(console, built)
+            if built.outcome == "failed":
+                return 1
+    cells = [
+        cell
+        for cell in plan.select(options.cell)
+        if cell.kernel == kernel.name
+        and (options.cell or devices.why_not(cell.platform, cell.backend) is None)
+    ]
+    if not cells:
+        raise InputError(
+            f"the plan has no variant of {kernel.name} that this machine can run",
+            where=file,
+            fix="name another folder with -o",
+        )
+    baseline = options.against or ("published" if kernel.bench.required else None)
+    results = []
+    for cell in cells:
+        with console.status(f"timing {cell.id}"):
+            result = bench_cell(plan, cell, options.output, baseline=baseline, hub=options.hub)
+        show_result(console, result)
+        results.append(result)
+    if options.json:
+        print(json.dumps([result.model_dump(mode="json") for result in results], indent=1))
+    return 1 if any(result.slower(result.slowdown_limit) for result in results) else 0
 
 
 def _gate(options: argparse.Namespace) -> int:

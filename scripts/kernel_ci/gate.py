@@ -11,6 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
+from kernel_ci.bench.document import STAGE as BENCH
+from kernel_ci.bench.document import BenchResult
 from kernel_ci.build import package
 from kernel_ci.documents import Document, Model
 from kernel_ci.errors import InputError
@@ -36,6 +38,7 @@ class CellVerdict(Model):
         seconds: Duration of each stage that left a receipt.
         counts: The test counts, or None.
         machine: Where it was tested, or None.
+        bench: What the benchmarks say, one line each, where they do not count.
     """
 
     id: str
@@ -48,6 +51,7 @@ class CellVerdict(Model):
     seconds: dict[Stage, float]
     counts: Counts | None
     machine: Machine | None
+    bench: tuple[str, ...] = ()
 
 
 class Verdict(Document):
@@ -76,12 +80,14 @@ class Found(Model):
         broken: Why it has no digest though it is there.
         bytes: Its size.
         receipts: Its receipts, or why one cannot be read.
+        bench: The result of its benchmarks, why it cannot be read, or None.
     """
 
     digest: str | None = None
     broken: str | None = None
     bytes: int = 0
     receipts: dict[Stage, Receipt | str]
+    bench: BenchResult | str | None = None
 
 
 def collect(plan: Plan, folder: Path) -> dict[str, Found]:
@@ -96,16 +102,26 @@ def collect(plan: Plan, folder: Path) -> dict[str, Found]:
                     receipts[stage] = Receipt.read(file)
                 except InputError as error:
                     receipts[stage] = error.what
+        bench: BenchResult | str | None = None
+        if (file := receipt_file(folder, cell, BENCH)).exists():
+            try:
+                bench = BenchResult.read(file)
+            except InputError as error:
+                bench = error.what
         directory = variant_directory(folder, cell)
         if not directory.is_dir():
-            found[cell.id] = Found(receipts=receipts)
+            found[cell.id] = Found(receipts=receipts, bench=bench)
             continue
         try:
             digest, broken = package.digest(directory), None
         except (OSError, ValueError) as error:
             digest, broken = None, f"cannot be read: {error}"
         found[cell.id] = Found(
-            digest=digest, broken=broken, bytes=package.size(directory), receipts=receipts
+            digest=digest,
+            broken=broken,
+            bytes=package.size(directory),
+            receipts=receipts,
+            bench=bench,
         )
     return found
 
@@ -124,6 +140,9 @@ def _judge_cell(plan: Plan, cell: Cell, found: Found) -> CellVerdict:
         reasons.append(found.broken or "nobody built it: there is no variant directory")
     for stage in cell.stages:
         reasons += _judge_receipt(plan, cell, stage, found)  # type: ignore[arg-type]
+    bench, counts_here = judge_bench(plan, cell, found)
+    if counts_here:
+        reasons += bench
     receipts = {s: r for s, r in found.receipts.items() if isinstance(r, Receipt)}
     test = receipts.get("test")
     return CellVerdict(
@@ -137,6 +156,7 @@ def _judge_cell(plan: Plan, cell: Cell, found: Found) -> CellVerdict:
         seconds={stage: receipt.seconds for stage, receipt in receipts.items()},
         counts=test.counts if test else None,
         machine=test.machine if test else None,
+        bench=() if counts_here else tuple(bench),
     )
 
 
@@ -165,6 +185,38 @@ def _judge_receipt(plan: Plan, cell: Cell, stage: Stage, found: Found) -> list[s
     if stage == "test":
         reasons += _judge_counts(plan, receipt)
     return reasons
+
+
+def judge_bench(plan: Plan, cell: Cell, found: Found) -> tuple[list[str], bool]:
+    """Return what the benchmarks say against a cell, and whether that counts.
+
+    It counts where the kernel's author requires benchmarks, for cells that are tested: the
+    machine that tests one can time it. The limit is the plan's, whatever the result says.
+    """
+    settings = plan.kernel(cell.kernel).bench
+    required = settings.required and cell.evidence == "tested"
+    result = found.bench
+    if result is None:
+        missing = ["bench: there is no result, and the author requires one"]
+        return (missing, True) if required else ([], False)
+    if isinstance(result, str):
+        return [f"bench: the result is not valid: {result}"], required
+    for name, has, wants in (
+        ("cell", result.cell, cell.id),
+        ("run", result.run, plan.run),
+        ("plan", result.plan, plan.id),
+        ("variant directory", result.digest, found.digest),
+    ):
+        if has != wants:
+            return [f"bench: the result is of another {name} ({has}, not {wants})"], required
+    if not result.workloads:
+        return ["bench: nothing was timed"], required
+    if result.nothing_published is not None:
+        # A first release has nothing to be slower than. Said, but never held against it.
+        return [f"bench: nothing to compare with: {result.nothing_published}"], False
+    if result.against is None or any(work.ratio is None for work in result.workloads):
+        return ["bench: it was not compared with another build"], required
+    return [f"bench: {line}" for line in result.slower(settings.slowdown_limit)], required
 
 
 def _judge_counts(plan: Plan, receipt: Receipt) -> list[str]:

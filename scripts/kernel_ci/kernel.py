@@ -12,13 +12,15 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, Url
 
+from kernel_ci.bench import settings
+from kernel_ci.bench.settings import BenchSettings
 from kernel_ci.errors import InputError
 from kernel_ci.variant import BACKENDS
 
@@ -251,6 +253,7 @@ class Kernel:
         tvm_ffi: `[tvm-ffi]`.
         components: `[kernel.<name>]` by name, in the order of the file.
         notices: What the author should know though nothing is wrong.
+        bench: What the author asks of the benchmarks.
     """
 
     path: Path
@@ -258,6 +261,7 @@ class Kernel:
     tvm_ffi: TvmFfi
     components: dict[str, Component]
     notices: tuple[str, ...] = ()
+    bench: BenchSettings = field(default_factory=BenchSettings)
 
     @property
     def name(self) -> str:
@@ -368,6 +372,7 @@ class Kernel:
 
         Raises:
             KernelError: With every fault that was found.
+            InputError: Its `kernel-ci.toml` has faults.
         """
         notices, faults = _check_edition(data)
         if faults:
@@ -388,7 +393,8 @@ class Kernel:
             faults.append(Fault("kernel", "is not a table", "write [kernel.<name>] sections"))
         if faults or general is None or tvm_ffi is None:
             raise KernelError(file, faults)
-        kernel = cls(root, general, tvm_ffi, components, tuple(notices))
+        bench = settings.read(root)
+        kernel = cls(root, general, tvm_ffi, components, tuple(notices), bench)
         faults = [*_check_general(general), *_check_components(kernel), *_check_files(kernel)]
         if faults:
             raise KernelError(file, faults)

@@ -17,6 +17,7 @@ from typing import Literal
 from pydantic import Field
 
 from kernel_ci import __version__, devices, source
+from kernel_ci.bench.settings import BenchSettings
 from kernel_ci.documents import Document, Model, canonical_digest
 from kernel_ci.errors import InputError
 from kernel_ci.kernel import Kernel, numbers
@@ -45,6 +46,7 @@ class PlannedKernel(Model):
         repo_id: The Hub repository, or None where the author names none.
         branch: The branch a release goes to.
         source: The state of its sources; a build from other sources is refused.
+        bench: What its author asks of the benchmarks.
     """
 
     name: str
@@ -54,6 +56,7 @@ class PlannedKernel(Model):
     repo_id: str | None
     branch: str
     source: Source
+    bench: BenchSettings = BenchSettings()
 
 
 class Cell(Model):
@@ -338,6 +341,7 @@ def _planned(kernel: Kernel, source: Source, path: str) -> PlannedKernel:
         repo_id=kernel.general.hub.repo_id,
         branch=kernel.branch,
         source=source,
+        bench=kernel.bench,
     )
 
 

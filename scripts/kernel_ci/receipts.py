@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from pydantic import Field
@@ -16,6 +17,9 @@ from kernel_ci.documents import Document, Model
 
 Stage = Literal["build", "audit", "test"]
 STAGES: tuple[Stage, ...] = ("build", "audit", "test")
+
+#: Packages whose versions are recorded where they are installed.
+_RECORDED = ("apache-tvm-ffi", "kernels", "numpy", "torch", "jax", "jax-tvm-ffi", "pytest")
 
 
 class Machine(Model):
@@ -111,3 +115,14 @@ def this_machine(device: str | None = None) -> Machine:
 def now() -> str:
     """Return the time as a receipt records it."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def installed() -> dict[str, str]:
+    """Return the versions of the packages that decide what a kernel computes, and how fast."""
+    found = {}
+    for name in _RECORDED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -131,6 +131,8 @@ def show_verdict(
             console.print(f"{cell.id}: {reason}", markup=False, highlight=False)
         if len(cell.reasons) > _MOST_REASONS:
             console.print(f"{cell.id}: and {len(cell.reasons) - _MOST_REASONS} reasons more")
+        for line in cell.bench:
+            console.print(f"{cell.id}: {line}", markup=False, highlight=False)
     left_out = [item for item in plan.excluded if item.by != "kernel"]
     if left_out:
         console.print(f"not part of this run: {_listed([item.id for item in left_out])}")

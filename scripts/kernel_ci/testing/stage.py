@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kernel_ci import __version__, devices
@@ -13,12 +12,9 @@ from kernel_ci.checkout import open_kernel
 from kernel_ci.errors import InfrastructureError, InputError
 from kernel_ci.layout import receipt_file, variant_directory
 from kernel_ci.plan import Cell, Plan
-from kernel_ci.receipts import Receipt, now, this_machine
+from kernel_ci.receipts import Receipt, installed, now, this_machine
 from kernel_ci.testing import emulator, preflight
 from kernel_ci.testing.suite import SuiteResult, run_suite
-
-#: Packages whose versions a test's receipt records where they are installed.
-_RECORDED = ("apache-tvm-ffi", "kernels", "numpy", "torch", "jax", "jax-tvm-ffi", "pytest")
 
 
 def test_cell(
@@ -62,7 +58,7 @@ def test_cell(
     planned = plan.kernel(cell.kernel)
     kernel = open_kernel(planned)
     digest = package.digest(directory)
-    tools, machine = _versions(), this_machine(device.name if device else None)
+    tools, machine = installed(), this_machine(device.name if device else None)
     with nullcontext() if cannot is None else emulator.emulated(cell) as emulated:
         result = run_suite(
             kernel.tests,
@@ -97,13 +93,3 @@ def test_cell(
     )
     receipt.write(receipt_file(folder, cell, "test"))
     return receipt, result
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _RECORDED:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
