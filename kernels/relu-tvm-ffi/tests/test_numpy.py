@@ -32,6 +32,27 @@ def test_subclasses_become_arrays(kernel: Any) -> None:
     assert not np.shares_memory(result, x)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "neg_inf"), [("i2", -1 << 10), ("i4", -1 << 23), ("i8", -1 << 52)]
+)
+def test_large_arrays_at_any_alignment(kernel: Any, dtype: str, neg_inf: int) -> None:
+    # From 16 MiB on the CPU writes past its caches, in vectors; the ends are done singly.
+    bits = np.dtype(dtype)
+    numel = (16 << 20) // bits.itemsize + 5
+    # Every kind of number is among random bits, NaNs included.
+    source = np.frombuffer(np.random.default_rng(1).bytes((numel + 8) * bits.itemsize), bits)
+    memory = np.empty(numel + 16, bits)
+    number = f"f{bits.itemsize}"
+    for x_offset, out_offset in ((0, 0), (1, 0), (0, 1), (3, 7)):
+        x = source[x_offset : x_offset + numel]
+        memory[:] = 7
+        out = memory[out_offset : out_offset + numel]
+        kernel.relu(x.view(number), out=out.view(number))
+        assert np.array_equal(out, np.where(x > neg_inf, x, 0))
+        assert (memory[:out_offset] == 7).all()
+        assert (memory[out_offset + numel :] == 7).all()
+
+
 def test_a_read_only_input(kernel: Any) -> None:
     x = np.array([-1, 1], np.float32)
     x.setflags(write=False)

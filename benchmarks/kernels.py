@@ -1,0 +1,219 @@
+"""The reference kernel against PyTorch, NumPy and the memory's own speed.
+
+    python -m benchmarks.kernels -o DIR
+
+All candidates of a size take turns in one process, and the fastest of many turns counts: what
+disturbs a machine only ever adds time. Writes DIR/kernels.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kernel_ci import devices
+from kernel_ci.build import build_cell
+from kernel_ci.layout import variant_directory, write_plan
+from kernel_ci.plan import Selection, host_platform, plan_folders
+from kernel_ci.receipts import installed, this_machine
+
+REFERENCE = Path(__file__).resolve().parent.parent / "kernels" / "relu-tvm-ffi"
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+#: From one element on; the last ones are far larger than any cache.
+SIZES = (8, 4 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20)
+GPU_SIZES = (8, 4 << 10, 1 << 20, 64 << 20, 1 << 30)
+#: From here on the copy's bandwidth is the measure.
+LARGE = 64 << 20
+#: The share of the copy's bandwidth that is the goal.
+SHARE = 0.9
+#: What a call may take more than the best of the others before the goal counts as missed: two
+#: runs of one function differ by as much here.
+NOISE = 1.05
+#: Each size gets about so much time.
+SECONDS = 1.0
+
+Call = Callable[[], Any]
+
+
+def fastest(calls: dict[str, Call], seconds: float) -> dict[str, float]:
+    """Return the least seconds a call took, of calls that take turns for so long."""
+    counts = {}
+    for name, call in calls.items():
+        call()
+        start = time.perf_counter()
+        call()
+        # Short ones are timed in bundles, as the clock itself takes some 50 ns.
+        counts[name] = max(1, int(50e-6 / max(time.perf_counter() - start, 1e-7)))
+    best = dict.fromkeys(calls, float("inf"))
+    turns, end = 0, time.perf_counter() + seconds
+    while turns < 5 or time.perf_counter() < end:
+        turns += 1
+        for name, call in calls.items():
+            count = counts[name]
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            best[name] = min(best[name], (time.perf_counter() - start) / count)
+    return best
+
+
+def build(folder: Path, backend: str) -> Path:
+    """Build the reference kernel for this machine and return the variant directory."""
+    plan = plan_folders([REFERENCE], Selection(provable_here=True, backends=(backend,)))
+    write_plan(plan, folder / "plan.json")
+    cell = plan.cells[-1]
+    receipt = build_cell(plan, cell, folder)
+    if receipt.outcome == "failed":
+        raise SystemExit(f"the reference kernel does not build: {receipt.findings}")
+    return variant_directory(folder, cell)
+
+
+def cpu_size(kernel: Any, torch: Any, dtype: str, size: int, threads: int) -> dict[str, float]:
+    """Time one size, in bytes, of one type on the CPU."""
+    kind = getattr(torch, dtype)
+    x = torch.randn(size // kind.itemsize or 1).to(kind)
+    out = torch.empty_like(x)
+    raw = kernel._ops.ops.relu
+    libc = ctypes.CDLL(None)
+    libc.memcpy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    to, at, count = out.data_ptr(), x.data_ptr(), x.nbytes
+    calls: dict[str, Call] = {
+        "kernel": lambda: kernel.relu(x, out=out),
+        "kernel, bare": lambda: raw(out, x),
+        "torch": lambda: torch.clamp(x, min=0, out=out),
+        "memcpy": lambda: libc.memcpy(to, at, count),
+        "torch copy": lambda: out.copy_(x),
+    }
+    if dtype != "bfloat16":
+        import numpy as np
+
+        x_array, out_array = x.numpy(), out.numpy()
+        calls["numpy"] = lambda: np.maximum(x_array, 0, out=out_array)
+    torch.set_num_threads(1)
+    best = fastest(calls, SECONDS)
+    if threads > 1:
+        torch.set_num_threads(threads)
+        names = ("kernel", "torch", "torch copy")
+        more = fastest({name: calls[name] for name in names}, SECONDS / 2)
+        best |= {f"{name}, {threads} threads": more[name] for name in names[1:]}
+        best["kernel"] = min(best["kernel"], more["kernel"])
+    return best
+
+
+def cuda_size(kernel: Any, torch: Any, dtype: str, size: int) -> dict[str, float]:
+    """Time one size, in bytes, of one type on the GPU."""
+    kind = getattr(torch, dtype)
+    x = torch.randn(size // kind.itemsize or 1, device="cuda").to(kind)
+    out = torch.empty_like(x)
+
+    def finished(call: Call) -> Call:
+        def run() -> None:
+            call()
+            torch.cuda.synchronize()
+
+        return run
+
+    return fastest(
+        {
+            "kernel": finished(lambda: kernel.relu(x, out=out)),
+            "torch": finished(lambda: torch.clamp(x, min=0, out=out)),
+            "torch copy": finished(lambda: out.copy_(x)),
+        },
+        SECONDS,
+    )
+
+
+def judge(size: int, best: dict[str, float]) -> dict[str, object]:
+    """Compare the kernel with the best of the others and, where it is large, with the copy."""
+    copies = [seconds for name, seconds in best.items() if "cop" in name or name == "memcpy"]
+    others = {
+        name: seconds
+        for name, seconds in best.items()
+        if not name.startswith("kernel") and "cop" not in name and name != "memcpy"
+    }
+    rival = min(others, key=lambda name: others[name])
+    times = best["kernel"] / others[rival]
+    share = min(copies) / best["kernel"] if size >= LARGE else None
+    met = times <= NOISE and (share is None or share >= SHARE)
+    return {"rival": rival, "times": times, "share": share, "met": met}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table and write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("-o", "--output", type=Path, default=Path("out"), metavar="DIR")
+    options = parser.parse_args(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        import torch
+    except ImportError:
+        console.print("the reference kernel's benchmark needs torch; it was left out")
+        return 0
+    from kernels import get_local_kernel
+
+    threads = torch.get_num_threads()
+    rows: list[dict[str, Any]] = []
+    for backend, sizes in (("cpu", SIZES), ("cuda", GPU_SIZES)):
+        cannot = devices.why_not(host_platform(), backend)
+        if cannot is None and backend == "cuda" and not torch.cuda.is_available():
+            cannot = "this torch sees no GPU"
+        if cannot is not None:
+            console.print(f"{backend} was not measured: {cannot}", highlight=False)
+            continue
+        with tempfile.TemporaryDirectory(prefix="kernel-ci-bench-") as scratch:
+            variant = build(Path(scratch), backend)
+            kernel = get_local_kernel(variant, backend=backend)
+            for dtype in DTYPES:
+                for size in sizes:
+                    if backend == "cpu":
+                        best = cpu_size(kernel, torch, dtype, size, threads)
+                    else:
+                        best = cuda_size(kernel, torch, dtype, size)
+                    judged = judge(size, best)
+                    rows.append(
+                        {"backend": backend, "dtype": dtype, "bytes": size, "seconds": best}
+                        | judged
+                    )
+    table = Table(title="reference kernel: µs a call", title_justify="left")
+    for heading in ("", "bytes", "kernel", "best other", "", "ratio", "of copy", "goal"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        best, share = row["seconds"], row["share"]
+        table.add_row(
+            f"{row['backend']} {row['dtype']}",
+            f"{row['bytes']:,}",
+            f"{best['kernel'] * 1e6:.2f}",
+            f"{best[row['rival']] * 1e6:.2f}",
+            row["rival"],
+            f"{row['times']:.2f}",
+            "-" if share is None else f"{share:.0%}",
+            "met" if row["met"] else "missed",
+        )
+    console.print(table)
+    console.print(
+        f"goal: at most {NOISE} times the best other, and {SHARE:.0%} of the fastest copy's"
+        f" bandwidth from {LARGE >> 20} MiB on; {sum(row['met'] for row in rows)} of"
+        f" {len(rows)} met"
+    )
+    options.output.mkdir(parents=True, exist_ok=True)
+    content = {
+        "machine": this_machine().model_dump(mode="json"),
+        "tools": installed(),
+        "rows": rows,
+    }
+    (options.output / "kernels.json").write_text(json.dumps(content, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
