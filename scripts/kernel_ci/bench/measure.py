@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -69,21 +69,29 @@ class Worker:
         self._errors.close()
 
     def ask(self, do: str, **values: object) -> Any:
-        """Return a worker's answer.
+        """Send a request and return the answer (see `answer`)."""
+        self.send(do, **values)
+        return self.answer()
+
+    def send(self, do: str, **values: object) -> None:
+        """Send a request."""
+        assert self._process.stdin is not None
+        # Of a process that is gone, `answer` tells why.
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps({"do": do, **values}) + "\n")
+            self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        """Return the answer to the request that was sent.
 
         Raises:
             Rejected: The benchmark or the kernel is at fault.
         """
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
         timer = threading.Timer(_PATIENCE, self._process.kill)
         timer.start()
         try:
-            self._process.stdin.write(json.dumps({"do": do, **values}) + "\n")
-            self._process.stdin.flush()
             line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
         finally:
             timer.cancel()
         if not line:
@@ -146,8 +154,10 @@ def measure(
                 it.name: stack.enter_context(Worker(it, benchmarks, backend)) for it in order
             }
             workers = [started[it.name] for it in builds]
-            loaded = [worker.ask("load") for worker in workers]
-            names = loaded[0]
+            # Imports take the most time of a round, so both do them at once.
+            for worker in workers:
+                worker.send("load")
+            names = [worker.answer() for worker in workers][-1]
             if not names:
                 raise InputError(
                     "there is no benchmark_* method",

@@ -1,0 +1,1 @@
+"""Benchmarks as commands: each prints a table and writes JSON."""
