@@ -40,8 +40,8 @@ SHARE = 0.9
 #: What a call may take more than the best of the others before the goal counts as missed: two
 #: runs of one function differ by as much here.
 NOISE = 1.05
-#: Each size gets about so much time.
-SECONDS = 1.0
+#: Each size gets about so much time of turns.
+SECONDS = 0.5
 
 COPIES = ("memcpy", "torch copy", "streaming copy")
 #: A copy past the caches, which neither memcpy nor PyTorch's copy is: what the memory can do.

@@ -90,7 +90,7 @@ def _torch_argument(value: Any, name: str, *, is_output: bool) -> Any:
     if value.is_neg():
         # The memory holds the negated numbers, and DLPack has no way to say so.
         raise ValueError(f"relu: `{name}` is a negated view; pass it through resolve_neg() first")
-    if value.device.type == "mps":
+    if value.is_mps:
         # On this way PyTorch tells the offset of a view, but not its command queue, so what it
         # has queued must be done first (apache/tvm-ffi#578).
         torch.mps.synchronize()
