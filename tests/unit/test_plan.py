@@ -399,6 +399,7 @@ def test_two_kernels(good: Kernel, small: Kernel, matrix: Matrix) -> None:
         "repo_id": None,
         "branch": "v0",
         "source": SOURCE.model_dump(),
+        "bench": {"slowdown_limit": 1.1, "required": False},
     }
     assert plan.kernel("good-kernel").repo_id == "org/good-kernel"
     assert plan.kernel("good-kernel").branch == "v3-test"
