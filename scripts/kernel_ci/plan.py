@@ -233,15 +233,19 @@ def plan_folders(
 
 def plan_matrix(folders: Sequence[Path], selection: Selection, rows: Matrix) -> Plan:
     """Do as `plan_folders`, with a matrix that is at hand."""
-    found = []
-    here = Path.cwd().resolve()
+    kernels = []
     for folder in folders:
         kernel = Kernel.read(folder)
         for notice in kernel.notices:
             print(f"notice: {folder}: {notice}", file=sys.stderr)
+        kernels.append(kernel)
+    sources = source.inspect_all([(kernel.path, kernel.compiled) for kernel in kernels])
+    here = Path.cwd().resolve()
+    found = []
+    for kernel, state in zip(kernels, sources, strict=True):
         inside = kernel.path.is_relative_to(here)
         shown = kernel.path.relative_to(here).as_posix() if inside else str(kernel.path)
-        found.append((kernel, source.inspect(kernel.path, kernel.compiled), shown))
+        found.append((kernel, state, shown))
     plan = make_plan(found, rows, selection, run=run_id(), why_not=devices.why_not)
     for cell in plan.cells:
         for notice in cell.notices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -13,6 +14,9 @@ from kernel_ci.receipts import Receipt
 
 #: Reasons of one cell that are printed; the verdict's file has all of them.
 _MOST_REASONS = 5
+
+#: Cells that are listed one by one; of more, nobody reads a list on a terminal.
+_MOST_CELLS = 200
 
 
 def human_size(count: int) -> str:
@@ -33,19 +37,33 @@ def human_time(seconds: float) -> str:
 
 
 def show_plan(console: Console, plan: Plan, *, explain: bool) -> None:
-    """Print a plan's cells, and with `explain` why the others are left out."""
-    table = Table(title=f"{len(plan.cells)} planned", title_justify="left")
-    for heading in ("cell", "toolchain", "build on", "test on", "evidence"):
-        table.add_column(heading, overflow="fold")
+    """Print a plan's cells, and with `explain` why the others are left out.
+
+    Many cells are counted by variant, unless they are to be explained.
+    """
+    counted = len(plan.cells) > _MOST_CELLS and not explain
+    rows: Counter[tuple[str, ...]] = Counter()
     for cell in plan.cells:
         build_only = cell.evidence == "build-only"
-        table.add_row(
-            cell.id,
+        row = (
+            cell.variant if counted else cell.id,
             cell.toolchain,
             " ".join(cell.build_runner),
             "-" if build_only else " ".join(cell.test_runner),
             f"build-only ({cell.reason})" if build_only else "tested",
         )
+        rows[row] += 1
+    title = f"{len(plan.cells)} planned"
+    if counted:
+        title += f", of {len(plan.kernels)} kernels; --explain lists each"
+    table = Table(title=title, title_justify="left")
+    headings = ("variant" if counted else "cell", "toolchain", "build on", "test on", "evidence")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    if counted:
+        table.add_column("kernels", justify="right")
+    for row, count in rows.items():
+        table.add_row(*row, *([str(count)] if counted else []))
     console.print(table)
     if explain and plan.excluded:
         left_out = Table(title=f"{len(plan.excluded)} left out", title_justify="left")

@@ -7,7 +7,9 @@ import hashlib
 import os
 import posixpath
 import subprocess
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_ci.documents import Model
@@ -56,48 +58,131 @@ class Source(Model):
 
 
 def inspect(folder: Path, compiled: Sequence[str] = ()) -> Source:
-    """Return the state of the sources in a kernel's folder.
+    """Return the state of the sources in a kernel's folder; see `inspect_all`."""
+    return inspect_all([(folder, compiled)])[0]
+
+
+def inspect_all(kernels: Sequence[tuple[Path, Sequence[str]]]) -> list[Source]:
+    """Return the state of the sources in each kernel's folder.
 
     A folder that git ignores is treated as one outside git: no commit says what is in it.
+    git is asked once for each repository: what it has to read for an answer is the whole
+    repository, however many kernels are in it.
 
     Args:
-        folder: The kernel's folder.
-        compiled: Files that its `build.toml` names, relative to the folder. One that git
-            ignores is part of the digest all the same, and makes the state dirty.
+        kernels: Each kernel's folder, and the files that its `build.toml` names, relative to
+            the folder. One that git ignores is part of the digest all the same, and makes the
+            state dirty.
 
     Raises:
         InputError: git refuses to look at the repository, for instance as it is another user's.
     """
-    names = _files(folder)
+    repositories: dict[Path, list[Path]] = {}
+    roots = [_repository(folder) for folder, _ in kernels]
+    for root, (folder, _) in zip(roots, kernels, strict=True):
+        if root is not None:
+            repositories.setdefault(root, []).append(folder.resolve())
+    states = {root: _ask(folders) for root, folders in repositories.items()}
+    return [
+        _source(folder, compiled, None if root is None else states[root])
+        for root, (folder, compiled) in zip(roots, kernels, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _State:
+    """What git says of a part of a repository.
+
+    Attributes:
+        top: The folder that this is about; names are relative to it.
+        tracked: Names of the files in the index, sorted.
+        others: Names of what git would take, sorted; a repository in it ends with `/`.
+        commit: HEAD, or None where nothing has been committed.
+        tree: HEAD's tree, or None.
+        changed: Whether a tracked file anywhere in the repository differs from HEAD.
+    """
+
+    top: Path
+    tracked: list[str]
+    others: list[str]
+    commit: str | None
+    tree: str | None
+    changed: bool
+
+
+def _repository(folder: Path) -> Path | None:
+    """Return the folder whose `.git` git would find for another, None if there is none."""
+    folder = folder.resolve()
+    return next((path for path in (folder, *folder.parents) if (path / ".git").exists()), None)
+
+
+def _ask(folders: Sequence[Path]) -> _State:
+    """Ask git for the state of the smallest folder that has all of these, of one repository."""
+    top = Path(os.path.commonpath(folders))
+    tracked = _git(top, "ls-files", "-z", "--cached", "--recurse-submodules", "--", ".")
+    others = _git(top, "ls-files", "-z", "--others", "--exclude-standard", "--", ".")
+    commit = _git(top, "rev-parse", "--verify", "--quiet", "HEAD")
+    tree = _git(top, "rev-parse", "--verify", "--quiet", "HEAD^{tree}")
+    changed = commit and _git(top, "status", "--porcelain", "--untracked-files=no")
+    return _State(
+        top=top,
+        tracked=sorted({name for name in (tracked or "").split("\0") if name}),
+        others=sorted({name for name in (others or "").split("\0") if name}),
+        commit=commit.strip() if commit else None,
+        tree=tree.strip() if tree else None,
+        changed=bool(changed),
+    )
+
+
+def _source(folder: Path, compiled: Sequence[str], state: _State | None) -> Source:
     named = {posixpath.normpath(name) for name in compiled}
-    if not names:
-        return Source(digest=digest_of(folder, files(folder, compiled)))
-    ignored = named - set(names)
+    names, others = _listed(folder, state)
+    if state is None or not names:
+        return Source(digest=digest_of(folder, sorted({*_walk(folder), *named})))
+    ignored = named - names
     digest = digest_of(folder, [*names, *ignored])
-    commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
-    tree = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{tree}")
-    if commit is None or tree is None:
+    if state.commit is None or state.tree is None:
         return Source(digest=digest)
-    tracked = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    untracked = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", ".")
     return Source(
         digest=digest,
-        commit=commit.strip(),
-        tree=tree.strip(),
-        dirty=bool(tracked or untracked or ignored),
+        commit=state.commit,
+        tree=state.tree,
+        dirty=bool(state.changed or others or ignored),
     )
 
 
 def files(folder: Path, compiled: Sequence[str] = ()) -> list[str]:
     """Return the files that are a kernel's sources, relative to its folder (see `inspect`)."""
     named = {posixpath.normpath(name) for name in compiled}
-    return sorted({*(_files(folder) or _walk(folder)), *named})
+    state = None if _repository(folder) is None else _ask([folder.resolve()])
+    names, _ = _listed(folder, state)
+    return sorted({*(names or _walk(folder)), *named})
 
 
 def committed_at(folder: Path) -> int | None:
     """Return when HEAD was committed, in seconds since 1970 (UTC); None outside git."""
     time = _git(folder, "show", "--no-patch", "--format=%ct", "HEAD")
     return int(time) if time else None
+
+
+def _listed(folder: Path, state: _State | None) -> tuple[set[str], list[str]]:
+    """Return the files of a folder that git has or would take, and which of them it has not."""
+    if state is None:
+        return set(), []
+    inside = folder.resolve().relative_to(state.top).as_posix()
+    prefix = "" if inside == "." else f"{inside}/"
+    tracked, others = _below(state.tracked, prefix), _below(state.others, prefix)
+    return {name for name in (*tracked, *others) if (folder / name).is_file()}, others
+
+
+def _below(names: list[str], prefix: str) -> list[str]:
+    """Return those of sorted names that begin with a prefix, without it."""
+    found = []
+    for index in range(bisect_left(names, prefix), len(names)):
+        if not names[index].startswith(prefix):
+            break
+        found.append(names[index][len(prefix) :])
+    return [name for name in found if name]
 
 
 def digest_of(folder: Path, names: list[str]) -> str:
@@ -107,14 +192,6 @@ def digest_of(folder: Path, names: list[str]) -> str:
         content = hashlib.sha256((folder / name).read_bytes()).digest()
         total.update(os.fsencode(name) + b"\0" + base64.b64encode(content) + b"\n")
     return f"sha256:{total.hexdigest()}"
-
-
-def _files(folder: Path) -> list[str]:
-    """Return the files in a folder that git knows or would take, those of submodules too."""
-    tracked = _git(folder, "ls-files", "-z", "--cached", "--recurse-submodules", "--", ".")
-    others = _git(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", ".")
-    names = {name for listed in (tracked, others) for name in (listed or "").split("\0") if name}
-    return sorted(name for name in names if (folder / name).is_file())
 
 
 def _walk(folder: Path) -> list[str]:
