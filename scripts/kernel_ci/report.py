@@ -45,7 +45,7 @@ def show_plan(console: Console, plan: Plan, *, explain: bool) -> None:
     rows: Counter[tuple[str, ...]] = Counter()
     for cell in plan.cells:
         build_only = cell.evidence == "build-only"
-        row = (
+        row: tuple[str, ...] = (
             cell.variant if counted else cell.id,
             cell.toolchain,
             " ".join(cell.build_runner),
@@ -62,8 +62,8 @@ def show_plan(console: Console, plan: Plan, *, explain: bool) -> None:
         table.add_column(heading, overflow="fold")
     if counted:
         table.add_column("kernels", justify="right")
-    for row, count in rows.items():
-        table.add_row(*row, *([str(count)] if counted else []))
+    for cells, count in rows.items():
+        table.add_row(*cells, *([str(count)] if counted else []))
     console.print(table)
     if explain and plan.excluded:
         left_out = Table(title=f"{len(plan.excluded)} left out", title_justify="left")

@@ -172,7 +172,8 @@ def _listed(folder: Path, state: _State | None) -> tuple[set[str], list[str]]:
     inside = folder.resolve().relative_to(state.top).as_posix()
     prefix = "" if inside == "." else f"{inside}/"
     tracked, others = _below(state.tracked, prefix), _below(state.others, prefix)
-    return {name for name in (*tracked, *others) if (folder / name).is_file()}, others
+    names = {name for name in (*tracked, *others) if os.path.isfile(os.path.join(folder, name))}  # noqa: PTH113, PTH118
+    return names, others
 
 
 def _below(names: list[str], prefix: str) -> list[str]:
@@ -189,29 +190,38 @@ def digest_of(folder: Path, names: list[str]) -> str:
     """Return `sha256:<hex>` over names (`/`-separated, sorted) and contents of files."""
     total = hashlib.sha256()
     for name in sorted(names):
-        content = hashlib.sha256((folder / name).read_bytes()).digest()
+        with open(os.path.join(folder, name), "rb") as file:  # noqa: PTH118, PTH123
+            content = hashlib.sha256(file.read()).digest()
         total.update(os.fsencode(name) + b"\0" + base64.b64encode(content) + b"\n")
     return f"sha256:{total.hexdigest()}"
 
 
 def _walk(folder: Path) -> list[str]:
-    found = []
-    for path, folders, names in os.walk(folder):
-        skipped = _IGNORED | _RESULTS if Path(path) == folder else _IGNORED
-        folders[:] = [
-            name
-            for name in folders
-            if name not in skipped and not _ignores_itself(Path(path) / name)
-        ]
-        files = [Path(path) / name for name in names if not name.endswith(".pyc")]
-        found += [file.relative_to(folder).as_posix() for file in files if file.is_file()]
+    return _walk_below(str(folder), "", _IGNORED | _RESULTS)
+
+
+def _walk_below(folder: str, prefix: str, skipped: frozenset[str]) -> list[str]:
+    """Return the files in a folder, each with the prefix."""
+    found: list[str] = []
+    # Plain strings: a plan walks the folders of thousands of kernels.
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return found
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in skipped and not _ignores_itself(entry.path):
+                found += _walk_below(entry.path, f"{prefix}{entry.name}/", _IGNORED)
+        elif not entry.name.endswith(".pyc") and os.path.isfile(entry.path):  # noqa: PTH113
+            found.append(prefix + entry.name)
     return found
 
 
-def _ignores_itself(folder: Path) -> bool:
+def _ignores_itself(folder: str) -> bool:
     """Tell whether a folder keeps all of itself out of git, as a run's results do."""
     try:
-        return (folder / ".gitignore").read_bytes() == b"*\n"
+        with open(f"{folder}/.gitignore", "rb") as file:  # noqa: PTH123
+            return file.read(3) == b"*\n"
     except OSError:
         return False
 
