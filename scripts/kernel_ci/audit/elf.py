@@ -131,4 +131,8 @@ def _content(elf: Any, symbol: Any) -> str | None:
         return None
     section = elf.get_section(index)
     start = symbol["st_value"] - section["sh_addr"]
-    return stamp_text(section.data()[start : start + symbol["st_size"]])
+    if section["sh_type"] == "SHT_NOBITS" or not 0 <= start < section["sh_size"]:
+        return ""
+    # Not section.data(): the section may hold a gigabyte of constants beside it.
+    elf.stream.seek(section["sh_offset"] + start)
+    return stamp_text(elf.stream.read(min(symbol["st_size"], section["sh_size"] - start)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +12,9 @@ from kernel_ci.audit.facts import LibraryFacts
 from kernel_ci.errors import InputError
 
 PREFIX = "__tvm_ffi_"
+
+#: Bytes that are searched at a time.
+_PIECE = 1 << 20
 
 #: First bytes of each format. Universal Mach-O files (0xcafebabe) are read like thin ones.
 _MAGIC = {
@@ -82,15 +85,25 @@ def split_exports(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...
 
 
 def find_features(path: Path) -> tuple[str, ...]:
-    """Return the features of tvm-ffi whose marks are in a file's bytes."""
-    if path.stat().st_size == 0:
-        return ()
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return tuple(
-            marker.feature
-            for marker in notes().marker
-            if any(data.find(text.encode()) >= 0 for text in marker.text)
-        )
+    """Return the features of tvm-ffi whose marks are in a file's bytes.
+
+    The file is read once and in pieces, so that one of a gigabyte takes no more memory.
+    """
+    texts = {text.encode() for marker in notes().marker for text in marker.text}
+    # Of a text that begins with another the longer one is taken, and stands for both.
+    pattern = re.compile(b"|".join(re.escape(text) for text in sorted(texts, key=len)[::-1]))
+    overlap = max(map(len, texts)) - 1
+    hits: set[bytes] = set()
+    rest = b""
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            hits.update(pattern.findall(rest + piece))
+            rest = (rest + piece)[-overlap:]
+    return tuple(
+        marker.feature
+        for marker in notes().marker
+        if any(hit.startswith(text.encode()) for hit in hits for text in marker.text)
+    )
 
 
 def stamp_text(data: bytes) -> str:
