@@ -185,6 +185,13 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Measure kernel-ci itself against the goals of docs/performance.md; arguments choose."""
+    install(session, "bench")
+    session.run("python", "-m", "benchmarks", *session.posargs)
+
+
+@nox.session
 def support(session: nox.Session) -> None:
     """Write the table of docs/support.md anew, from the support matrix."""
     install(session)
