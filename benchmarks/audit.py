@@ -1,4 +1,4 @@
-"""How a static audit grows with a library's size, against auditwheel and kernel-abi-check.
+"""How a static audit grows with size, and against auditwheel lddtree and kernel-abi-check.
 
 The libraries are the reference kernel's with a section of random bytes added, so their tables
 are the same; in practice it is GPU code that makes a library large.
