@@ -196,6 +196,12 @@ def _parser() -> argparse.ArgumentParser:
         "-o", "--output", type=Path, metavar="DIR", default=Path("out"), help="the run's folder"
     )
     pipeline.add_argument("--compiler", help="a C++ compiler to use in place of the default one")
+    pipeline.add_argument(
+        "--fresh",
+        action="store_true",
+        help="do everything anew (default: take over what a former run in the folder proved and"
+        " nothing has changed)",
+    )
 
     hub = command("hub", lambda _: 0, "the local Hub")
     actions = hub.add_subparsers(title="actions", metavar="ACTION", required=True)
@@ -532,7 +538,12 @@ def _pipeline(options: argparse.Namespace) -> int:
 
     plan = _make_plan(options, provable_here=True)
     return run_pipeline(
-        plan, options.output, _console(options), hub=options.hub, compiler=options.compiler
+        plan,
+        options.output,
+        _console(options),
+        hub=options.hub,
+        compiler=options.compiler,
+        fresh=options.fresh,
     )
 
 

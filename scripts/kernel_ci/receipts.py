@@ -76,6 +76,8 @@ class Receipt(Document):
         started: When it began (UTC, ISO 8601).
         seconds: How long it took.
         reproduce: The command that does the same at a desk.
+        key: Digest of what decided the outcome, where a later run may take it over (`reuse`).
+        reused: Id of the run that did the work, where this one took it over.
     """
 
     kind: Literal["kernel-ci receipt"] = "kernel-ci receipt"
@@ -96,6 +98,8 @@ class Receipt(Document):
     started: str
     seconds: float
     reproduce: str
+    key: str | None = None
+    reused: str | None = None
 
 
 def this_machine(device: str | None = None) -> Machine:

@@ -87,6 +87,8 @@ def show_receipt(console: Console, receipt: Receipt) -> None:
     if receipt.runtimes:
         detail = f"  ran under {len(receipt.runtimes)} releases of tvm-ffi:"
         detail += f" {receipt.runtimes[0]} to {receipt.runtimes[-1]}"
+    if receipt.reused is not None:
+        detail += "  (of an earlier run; nothing has changed)"
     console.print(
         f"{mark} {receipt.stage} {receipt.cell}  {human_time(receipt.seconds)}{detail}",
         highlight=False,

@@ -25,7 +25,7 @@ from kernel_ci.build import package
 from kernel_ci.errors import InfrastructureError, InputError, KernelCIError, Rejected
 from kernel_ci.gate import FILE as VERDICT_FILE
 from kernel_ci.gate import Verdict
-from kernel_ci.layout import variant_directory
+from kernel_ci.layout import receipt_file, variant_directory
 from kernel_ci.plan import FILE as PLAN_FILE
 from kernel_ci.plan import Plan, read_plan
 from kernel_ci.publish import diff, signing, verify
@@ -43,6 +43,7 @@ from kernel_ci.publish.release import (
 )
 from kernel_ci.publish.report import Meter, show_changes
 from kernel_ci.publish.target import Target, connect
+from kernel_ci.receipts import Receipt
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
@@ -185,6 +186,8 @@ def prepare(
     plan = read_plan(folder / PLAN_FILE)
     verdict = Verdict.read(folder / VERDICT_FILE)
     check(plan, verdict, folder)
+    if not target.local:
+        _refuse_reused(plan, folder)
     if plan.partial and not target.local and not options.allow_partial:
         left_out = [item.id for item in plan.excluded if item.by != "kernel"]
         raise Rejected(
@@ -255,6 +258,19 @@ def check(plan: Plan, verdict: Verdict, folder: Path) -> None:
                 where=cell.id,
                 fix="build and test it again",
             )
+
+
+def _refuse_reused(plan: Plan, folder: Path) -> None:
+    """Refuse evidence that a run took over from another: nothing proves who left it there."""
+    for cell in plan.cells:
+        for stage in cell.stages:
+            receipt = Receipt.read(receipt_file(folder, cell, stage))
+            if receipt.reused is not None:
+                raise Rejected(
+                    f"its {stage} was taken over from the run {receipt.reused}",
+                    where=cell.id,
+                    fix="run the pipeline with --fresh before publishing",
+                )
 
 
 def _nothing(variants: Sequence[Path]) -> None:
