@@ -38,6 +38,14 @@ TARGETS: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 
+#: What CMake would find out of zig with test builds, which take as long as a small kernel does.
+KNOWN = {
+    **{f"CMAKE_{language}_COMPILER_WORKS": "ON" for language in ("C", "CXX")},
+    **{f"CMAKE_{language}_ABI_COMPILED": "ON" for language in ("C", "CXX")},
+    "HAS_NO_GNU_UNIQUE": "OFF",
+    "HAS_FILE_PREFIX_MAP": "ON",
+}
+
 
 def find(cell: Cell) -> Compiler:
     """Return zig's compiler for a CPU cell; see `toolchains.find`."""
@@ -58,6 +66,7 @@ def find(cell: Cell) -> Compiler:
             "CMAKE_C_FLAGS_INIT": flags,
             "CMAKE_CXX_FLAGS_INIT": flags,
             **system,
+            **KNOWN,
         },
         environment={},
     )
