@@ -187,7 +187,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure kernel-ci itself against the goals of docs/performance.md; arguments choose."""
-    install(session, "bench")
+    install(session, "bench", "frameworks")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import kernels
 from benchmarks.common import Row
 
-NAMES = ("imports", "plan", "audit", "build")
+NAMES = ("imports", "plan", "audit", "build", "pipeline", "publish", "kernels")
 
 
 def main() -> None:
@@ -27,11 +28,15 @@ def main() -> None:
         if name not in NAMES:
             parser.error(f"no benchmark {name!r}; there are: {', '.join(NAMES)}")
     for name in dict.fromkeys(options.names or NAMES):
+        if name == "kernels":
+            # Its table is one of sizes, and not of goals.
+            kernels.main(["-o", str(options.output)])
+            continue
         clock = time.monotonic()
         rows = importlib.import_module(f"benchmarks.{name}").measure()
         show(name, rows, time.monotonic() - clock)
         options.output.mkdir(parents=True, exist_ok=True)
-        content = [{**asdict(row), "verdict": row.verdict} for row in rows]
+        content: list[dict[str, object]] = [{**asdict(row), "verdict": row.verdict} for row in rows]
         (options.output / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -36,13 +38,17 @@ def measure() -> list[Row]:
         )
         lines = [line for line in listed.stdout.splitlines() if not line.startswith("ninja:")]
         environment = {**os.environ, **compiler.environment}
+        rounds = itertools.count()
 
         def alone() -> None:
+            # In a folder of its own each time, as for zig the same command is done already.
+            fresh = folder / f"bare{next(rounds)}"
+            shutil.copytree(bare, fresh)
             for line in lines:
                 subprocess.run(
-                    line,
+                    line.replace(str(bare), str(fresh)),
                     shell=True,
-                    cwd=bare / "build",
+                    cwd=fresh / "build",
                     env=environment,
                     capture_output=True,
                     check=True,

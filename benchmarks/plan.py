@@ -23,7 +23,7 @@ def measure() -> list[Row]:
         identity = ("-c", "user.name=bench", "-c", "user.email=bench@example.com")
         for arguments in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "kernels")):
             subprocess.run(["git", *identity, *arguments], cwd=folder, check=True)
-        plans = [
+        plans: list[tuple[str | Path, ...]] = [
             (*KERNEL_CI, "plan", *names[:count], "-o", Path("out/plan.json")) for count in COUNTS
         ]
         command(*plans[0], cwd=folder)()
