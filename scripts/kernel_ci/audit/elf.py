@@ -13,6 +13,10 @@ from kernel_ci.errors import InputError
 _ARCH = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _FLAGS_1_NODELETE = 0x8
 _FLAGS_TEXTREL = 0x4
+_ALLOC = 0x2
+
+#: Sections with the code for GPUs, of nvcc, hipcc and icpx.
+_GPU_CODE = (".nv_fatbin", "__nv_relfatbin", ".hip_fatbin", "__CLANG_OFFLOAD_BUNDLE__")
 
 
 def read(path: Path, name: str) -> LibraryFacts:
@@ -108,9 +112,23 @@ def _read(file: Any, path: Path, name: str) -> LibraryFacts:
         imports=tuple(sorted(imports, key=lambda entry: (entry.name, entry.version or ""))),
         functions=functions,
         other_exports=others,
-        features=find_features(path),
+        features=find_features(path, _host_parts(elf)),
         stamp=stamp,
     )
+
+
+def _host_parts(elf: Any) -> list[tuple[int, int]]:
+    """Return offset and size of what is loaded for the processor.
+
+    The code for GPUs, which makes a library large, has no text of tvm-ffi in it.
+    """
+    return [
+        (section["sh_offset"], section["sh_size"])
+        for section in elf.iter_sections()
+        if section["sh_type"] == "SHT_PROGBITS"
+        and section["sh_flags"] & _ALLOC
+        and not section.name.startswith(_GPU_CODE)
+    ]
 
 
 def _executable_stack(elf: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kernel_ci.abi.stamp import SYMBOL as STAMP_SYMBOL
@@ -84,21 +84,28 @@ def split_exports(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...
     return tuple(sorted(functions)), tuple(sorted(others))
 
 
-def find_features(path: Path) -> tuple[str, ...]:
+def find_features(path: Path, parts: Sequence[tuple[int, int]] | None = None) -> tuple[str, ...]:
     """Return the features of tvm-ffi whose marks are in a file's bytes.
 
     The file is read once and in pieces, so that one of a gigabyte takes no more memory.
+
+    Args:
+        path: The file.
+        parts: Where marks can be, each as offset and size in bytes; all of it by default.
     """
     texts = {text.encode() for marker in notes().marker for text in marker.text}
     # Of a text that begins with another the longer one is taken, and stands for both.
     pattern = re.compile(b"|".join(re.escape(text) for text in sorted(texts, key=len)[::-1]))
     overlap = max(map(len, texts)) - 1
     hits: set[bytes] = set()
-    rest = b""
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            hits.update(pattern.findall(rest + piece))
-            rest = (rest + piece)[-overlap:]
+        for offset, left in parts if parts is not None else ((0, path.stat().st_size),):
+            file.seek(offset)
+            rest = b""
+            while left > 0 and (piece := file.read(min(left, _PIECE))):
+                left -= len(piece)
+                hits.update(pattern.findall(rest + piece))
+                rest = (rest + piece)[-overlap:]
     return tuple(
         marker.feature
         for marker in notes().marker
