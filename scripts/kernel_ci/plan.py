@@ -56,7 +56,7 @@ class PlannedKernel(Model):
     repo_id: str | None
     branch: str
     source: Source
-    bench: BenchSettings = BenchSettings()
+    bench: BenchSettings = Field(default_factory=BenchSettings)
 
 
 class Cell(Model):
