@@ -34,6 +34,12 @@ def relu(x: Any, out: Any = None) -> Any:
         RuntimeError: A PyTorch argument that would need a backward pass, which there is none
             of; JAX without jax-tvm-ffi.
     """
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    if type(x) is type(out) is tensor and not (_is_special(x) or _is_special(out)):
+        # What the rest of this function does with plain tensors, in half of the time.
+        ops.relu(out, x)
+        sys.modules["torch"].autograd.graph.increment_version(out)
+        return out
     if out is None and _is_instance(x, "jax", "Array"):
         from . import _jax
 
@@ -47,6 +53,11 @@ def relu(x: Any, out: Any = None) -> Any:
         # Lets autograd find out that a tensor it saved was overwritten.
         sys.modules["torch"].autograd.graph.increment_version(out)
     return out
+
+
+def _is_special(tensor: Any) -> bool:
+    """Whether a PyTorch tensor may need more than to be handed on (see `_torch_argument`)."""
+    return bool(tensor.requires_grad or tensor.is_mps or tensor.is_neg())
 
 
 def _is_instance(value: Any, module: str, name: str) -> bool:
