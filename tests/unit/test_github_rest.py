@@ -128,6 +128,23 @@ def test_collect_takes_only_what_belongs_to_the_cell(tmp_path: Path) -> None:
     assert len(ignored) == 3
 
 
+def test_collect_takes_what_a_build_leaves(tmp_path: Path) -> None:
+    first = cell("a")
+    made = plan(first)
+    left = tmp_path / "artifacts" / artifact(made.id, "cell-build", first.id)
+    names = [
+        f"a/build/{first.variant}/x.so",
+        f"a/receipts/{first.variant}/build.json",
+        f"a/wheels/{first.variant}/a.whl",
+    ]
+    for name in names:
+        (left / name).parent.mkdir(parents=True, exist_ok=True)
+        (left / name).write_text(name)
+    folder = tmp_path / "run"
+    assert collect(made, tmp_path / "artifacts", folder) == []
+    assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*.*")) == names
+
+
 def test_collect_refuses_links(tmp_path: Path) -> None:
     made = plan(cell("a"))
     left = tmp_path / artifact(made.id, "cell-build", made.cells[0].id)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernel_ci.errors import Rejected
 from kernel_ci.github.legs import artifact
-from kernel_ci.layout import receipt_file, variant_directory
+from kernel_ci.layout import receipt_file, variant_directory, wheel_folder
 from kernel_ci.plan import Plan
 
 #: The receipts that the job of a stage may bring.
@@ -42,10 +42,11 @@ def collect(plan: Plan, artifacts: Path, folder: Path) -> list[str]:
                 continue
             _refuse_links(source)
             if what == "cell-build":
-                directory = variant_directory(source, cell)
-                if directory.is_dir():
-                    shutil.copytree(directory, variant_directory(folder, cell))
-                    taken.update(path for path in directory.rglob("*") if path.is_file())
+                for place in (variant_directory, wheel_folder):
+                    directory = place(source, cell)
+                    if directory.is_dir():
+                        shutil.copytree(directory, place(folder, cell))
+                        taken.update(path for path in directory.rglob("*") if path.is_file())
             for stage in stages:
                 file = receipt_file(source, cell, stage)
                 if file.is_file():
