@@ -209,6 +209,8 @@ def test_an_engine_builds_for_its_runners_own_platform() -> None:
         ("x86_64-linux", LAB, "cibuildwheel"),
         ("aarch64-linux", arm, "cibuildwheel"),
         ("aarch64-linux", ("self-hosted", "linux", "ARM64"), "cibuildwheel"),
+        ("aarch64-linux", ("our-aarch64",), "cibuildwheel"),
+        ("x86_64-linux", ("our-farm",), "cibuildwheel"),
         ("aarch64-linux", x86, "host"),
         ("aarch64-darwin", x86, "host"),
         ("aarch64-darwin", mac, "host"),

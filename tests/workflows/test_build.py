@@ -8,11 +8,32 @@ from typing import Any
 
 import pytest
 
+from kernel_ci.hub.server import running
 from tests.workflows.harness import Caller, Run
 
 HERE = "*-cpu-x86_64-linux"
 VARIANT = "tvm-ffi01-cpu-x86_64-linux"
 RELU = f"relu-tvm-ffi/{VARIANT}"
+
+BENCHMARK = """
+import numpy as np
+from kernels.benchmark import Benchmark
+
+
+class Relu(Benchmark):
+    seed = 1
+
+    def setup(self):
+        self.x = np.random.rand(1000).astype(np.float32)
+        self.out = np.empty_like(self.x)
+
+    def benchmark_relu(self):
+        pass
+        self.kernel.relu(self.x, out=self.out)
+
+    def verify_relu(self):
+        return np.maximum(self.x, 0)
+"""
 
 
 def calls_build(*inputs: str, on: str = "[push, pull_request]") -> str:
@@ -82,6 +103,33 @@ def test_green(caller: Caller) -> None:
     plan = json.loads(next(caller.store.glob("artifacts/*.plan/plan.json")).read_text())
     assert f"tvm-ffi-{plan['cells'][0]['tvm_ffi']}-" in request["KEY"]
     assert request["KEY"].startswith(request["RESTORE"])
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_required_benchmarks(caller: Caller, raises: bool) -> None:
+    kernel = caller.kernel()
+    (kernel / "kernel-ci.toml").write_text("[bench]\nrequired = true\n")
+    benchmark = BENCHMARK.replace("pass", 'raise ValueError("broken")') if raises else BENCHMARK
+    (kernel / "benchmarks").mkdir()
+    (kernel / "benchmarks" / "benchmark_relu.py").write_text(benchmark)
+    caller.workflow(only_here())
+    caller.commit()
+
+    with running(caller.scratch / "hub") as url:
+        run = caller.run(environment={"HF_ENDPOINT": url})
+
+    test = run.job("test-0")
+    if raises:
+        refused(run)
+        assert test.outcome("exec kernel-ci github test") == "failure"
+        # The tests went well and are told to have.
+        assert "bench: there is no result" in run.reasons()
+        assert "test:" not in run.reasons()
+        assert "ValueError: broken" in "\n".join(test.log)
+    else:
+        assert run.exit_code == 0, run
+        assert "does not exist" in run.verdict()["cells"][0]["bench"][0]
+        assert "relu" in "\n".join(test.log)
 
 
 def test_failing_legs(caller: Caller) -> None:

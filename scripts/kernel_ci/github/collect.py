@@ -10,13 +10,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from kernel_ci.bench.document import STAGE as BENCH
 from kernel_ci.errors import Rejected
 from kernel_ci.github.legs import artifact
 from kernel_ci.layout import receipt_file, variant_directory, wheel_folder
 from kernel_ci.plan import Plan
 
 #: The receipts that the job of a stage may bring.
-_RECEIPTS: dict[str, tuple[str, ...]] = {"cell-build": ("build",), "cell-test": ("audit", "test")}
+_RECEIPTS: dict[str, tuple[str, ...]] = {
+    "cell-build": ("build",),
+    "cell-test": ("audit", "test", BENCH),
+}
 
 
 def collect(plan: Plan, artifacts: Path, folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ which has one commit. Nothing that a fork can edit (inputs, files) weakens this.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -173,13 +174,17 @@ def lay_out(
     )
 
 
+#: What runners for aarch64 are called, as a part of a label: GitHub's and self-hosted ones.
+_ARM = re.compile(r"\b(arm|arm64|aarch64)\b", re.IGNORECASE)
+
+
 def engine_of(cell: Cell, asked: str) -> Engine:
     """Return what builds a cell when the caller asks for an engine.
 
     cibuildwheel builds for the runner's own platform. So what is cross-built keeps the host
     engine, and so does macOS, where no container gives another toolchain than the runner has.
     """
-    arm = any("arm" in label.lower() for label in cell.build_runner)
+    arm = any(_ARM.search(label) for label in cell.build_runner)
     own = cell.platform == ("aarch64-linux" if arm else "x86_64-linux")
     return "cibuildwheel" if own and asked == "cibuildwheel" else "host"
 

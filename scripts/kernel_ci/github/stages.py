@@ -146,6 +146,10 @@ def test() -> int:
     """Audit and test one cell, here or on Hugging Face's hardware, and keep its receipts."""
     from kernel_ci.audit.dynamic import DEFAULT
     from kernel_ci.audit.stage import audit_cell
+    from kernel_ci.bench.against import PUBLISHED
+    from kernel_ci.bench.document import STAGE as BENCH
+    from kernel_ci.bench.report import show_result
+    from kernel_ci.bench.stage import bench_cell
     from kernel_ci.report import show_receipt
     from kernel_ci.testing.stage import test_cell
 
@@ -158,9 +162,10 @@ def test() -> int:
     console = _console(wrap=False)
     runtimes = actions.text("RUNTIMES", DEFAULT)
     receipts = [retry(lambda: audit_cell(made, cell, here, runtimes=runtimes))]
+    on_this_runner = cell.evidence == "tested" and not cell.test_runner[0].startswith("hf-jobs:")
     if cell.evidence == "tested":
         print(f"::group::test {cell.id}", flush=True)
-        if cell.test_runner[0].startswith("hf-jobs:"):
+        if not on_this_runner:
             from kernel_ci.github.jobs import test_on_jobs
 
             receipts.append(test_on_jobs(made, cell, here))
@@ -172,10 +177,24 @@ def test() -> int:
     for receipt in receipts:
         show_receipt(console, receipt)
         summary.annotate_receipt(made, cell, receipt)
-        target = receipt_file(proof, cell, receipt.stage)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(receipt_file(here, cell, receipt.stage), target)
-    return 1 if any(receipt.outcome == "failed" for receipt in receipts) else 0
+        _keep(here, proof, cell, receipt.stage)
+    if any(receipt.outcome == "failed" for receipt in receipts):
+        return 1
+    if on_this_runner and made.kernel(cell.kernel).bench.required:
+        # On the machine that tested the variant, and only where the author asked for it.
+        print(f"::group::time {cell.id}", flush=True)
+        timed = retry(lambda: bench_cell(made, cell, here, baseline=PUBLISHED))
+        print("::endgroup::", flush=True)
+        show_result(console, timed)
+        _keep(here, proof, cell, BENCH)
+    return 0
+
+
+def _keep(here: Path, proof: Path, cell: Cell, stage: str) -> None:
+    """Copy what a stage left to what the job brings."""
+    target = receipt_file(proof, cell, stage)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(receipt_file(here, cell, stage), target)
 
 
 def judge() -> int:
