@@ -1,4 +1,4 @@
-"""What a build takes beyond the compiler and linker command lines that it runs (CPU)."""
+"""What a build takes beyond the compiler and linker command lines that it runs."""
 
 from __future__ import annotations
 
@@ -9,27 +9,44 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from rich.console import Console
+
 from benchmarks.common import REFERENCE, Row, fastest
 from kernel_ci import toolchains, tvm_ffi
 from kernel_ci.build import build_cell, host, package
 from kernel_ci.checkout import open_kernel
-from kernel_ci.plan import Selection, host_platform, plan_folders
+from kernel_ci.errors import InputError
+from kernel_ci.plan import Cell, Plan, Selection, host_platform, plan_folders
+
+#: Variant, the goal for build / command lines, and how often each is run.
+CELLS = (("cpu", 1.10, 4), ("cu130", 1.05, 2))
 
 
 def measure() -> list[Row]:
-    """Build this machine's CPU variant one compiler at a time, and run its lines alone."""
-    plan = plan_folders([REFERENCE], Selection(only=(f"*-cpu-{host_platform()}",)))
-    (cell,) = plan.cells
+    """Build variants for this platform one compiler at a time, and run their lines alone."""
+    rows = []
+    for name, goal, rounds in CELLS:
+        plan = plan_folders([REFERENCE], Selection(only=(f"*-{name}-{host_platform()}",)))
+        (cell,) = plan.cells
+        try:
+            rows += _compare(plan, cell, name, goal, rounds)
+        except InputError as error:
+            Console().print(f"{cell.id} was left out: {error}", markup=False, highlight=False)
+    return rows
+
+
+def _compare(plan: Plan, cell: Cell, name: str, goal: float, rounds: int) -> list[Row]:
     planned = plan.kernel(cell.kernel)
     kernel = open_kernel(planned)
     compiler = toolchains.find(cell)
     release = tvm_ffi.fetch(cell.tvm_ffi, cell.platform)
+    environment = {**os.environ, **compiler.environment}
     with tempfile.TemporaryDirectory(prefix="kernel-ci-bench-") as work:
         folder = Path(work)
         bare = folder / "bare"
         bare.mkdir()
-        name = package.variant_id(kernel, cell, planned.source)
-        host.compile_library(kernel, cell, release, compiler, name, bare, jobs=1)
+        identity = package.variant_id(kernel, cell, planned.source)
+        host.compile_library(kernel, cell, release, compiler, identity, bare, jobs=1)
         listed = subprocess.run(
             ["ninja", "-C", str(bare / "build"), "-t", "commands"],
             capture_output=True,
@@ -37,12 +54,11 @@ def measure() -> list[Row]:
             check=True,
         )
         lines = [line for line in listed.stdout.splitlines() if not line.startswith("ninja:")]
-        environment = {**os.environ, **compiler.environment}
-        rounds = itertools.count()
+        number = itertools.count()
 
         def alone() -> None:
             # In a folder of its own each time, as for zig the same command is done already.
-            fresh = folder / f"bare{next(rounds)}"
+            fresh = folder / f"bare{next(number)}"
             shutil.copytree(bare, fresh)
             for line in lines:
                 subprocess.run(
@@ -58,9 +74,9 @@ def measure() -> list[Row]:
             receipt = build_cell(plan, cell, folder / "out", jobs=1)
             assert receipt.outcome == "passed", receipt.findings
 
-        ours, theirs = fastest([build, alone], 4)
+        ours, theirs = fastest([build, alone], rounds)
     return [
-        Row("compiler and linker alone", theirs, "s"),
-        Row("build of the CPU cell", ours, "s"),
-        Row("build / compiler and linker", ours / theirs, "x", 1.10),
+        Row(f"{name}: compiler and linker alone", theirs, "s"),
+        Row(f"{name}: build", ours, "s"),
+        Row(f"{name}: build / compiler and linker", ours / theirs, "x", goal),
     ]
