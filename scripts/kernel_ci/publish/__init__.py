@@ -264,8 +264,10 @@ def _refuse_reused(plan: Plan, folder: Path) -> None:
     """Refuse evidence that a run took over from another: nothing proves who left it there."""
     for cell in plan.cells:
         for stage in cell.stages:
-            receipt = Receipt.read(receipt_file(folder, cell, stage))
-            if receipt.reused is not None:
+            file = receipt_file(folder, cell, stage)
+            # The verdict is what counts; a receipt need not be there any more.
+            receipt = Receipt.read(file) if file.exists() else None
+            if receipt is not None and receipt.reused is not None:
                 raise Rejected(
                     f"its {stage} was taken over from the run {receipt.reused}",
                     where=cell.id,
