@@ -22,13 +22,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.common import REFERENCE
 from kernel_ci import devices
 from kernel_ci.build import build_cell
 from kernel_ci.layout import variant_directory, write_plan
 from kernel_ci.plan import Selection, host_platform, plan_folders
 from kernel_ci.receipts import installed, this_machine
 
-REFERENCE = Path(__file__).resolve().parent.parent / "kernels" / "relu-tvm-ffi"
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 #: From one element on; the last ones are far larger than any cache.
 SIZES = (8, 4 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 
-from benchmarks.common import KERNEL_CI, Row, command
+from benchmarks.common import KERNEL_CI, Row, command, fastest
 from kernel_ci.init import write_kernel
 from kernel_ci.plan import host_platform
 
@@ -22,21 +21,14 @@ def measure() -> list[Row]:
             write_kernel(name, folder / name, repo_id=f"kernel-ci-bench/{name}")
         only = f"*-cpu-{host_platform()}"
         run = command(*KERNEL_CI, "pipeline", *names, "--only", only, "-o", "out", cwd=folder)
-        first = _seconds(run)
-        second = min(_seconds(run), _seconds(run))
+        (first,) = fastest([run], 1)
+        (second,) = fastest([run], 2)
         source = next((folder / names[0]).rglob("*.cc"))
         source.write_text(f"{source.read_text()}// touched\n")
-        touched = _seconds(run)
+        (touched,) = fastest([run], 1)
     return [
         Row(f"pipeline of {COUNT} kernels", first, "s"),
         Row("again, unchanged", second, "s"),
         Row("again, unchanged / first", second / first, "x", 0.05),
         Row(f"again, one of {COUNT} touched / first", touched / first, "x"),
     ]
-
-
-def _seconds(run: object) -> float:
-    assert callable(run)
-    clock = time.perf_counter()
-    run()
-    return time.perf_counter() - clock

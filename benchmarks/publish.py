@@ -7,7 +7,6 @@ those of kernel-ci and not of a network; the bytes are the same anywhere.
 from __future__ import annotations
 
 import io
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -41,7 +40,7 @@ def measure() -> list[Row]:
         folder = Path(work)
         run = _prove(folder / "run")
         other = folder / "c++"
-        target = f"{os.uname().machine}-linux-gnu.2.28"
+        target, _ = zig.TARGETS[host_platform()]
         other.write_text(
             f'#!/bin/sh\nexec {zig.executable()} c++ -target {target} -fstack-protector-all "$@"\n'
         )

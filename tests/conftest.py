@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -97,6 +97,27 @@ src = ["negate.cc"]
 """
 
 
+def write_tiny(root: Path, changes: Mapping[str, str], name: str = "negate") -> Path:
+    """Write the tiny kernel to a folder and return that.
+
+    Args:
+        root: The folder.
+        changes: Further files, or other content of its own ones, by path.
+        name: The kernel's name; its function is `negate` in any case.
+    """
+    files = {
+        "build.toml": BUILD_TOML.replace("negate", name).replace(f"{name}.cc", "negate.cc"),
+        "binding.cc": BINDING,
+        "negate.cc": SOURCE,
+        f"tvm-ffi-ext/{name}/__init__.py": PACKAGE,
+        "tests/test_negate.py": SUITE,
+    }
+    for file, content in {**files, **changes}.items():
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_text(content)
+    return root
+
+
 @pytest.fixture
 def tiny_kernel(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a small kernel and returns its folder.
@@ -111,16 +132,12 @@ def tiny_kernel(tmp_path: Path) -> Callable[..., Path]:
         package: str = PACKAGE,
         build_toml: str = BUILD_TOML,
     ) -> Path:
-        root = tmp_path / "negate"
-        for name, content in (
-            ("build.toml", build_toml),
-            ("binding.cc", BINDING),
-            ("negate.cc", source),
-            ("tvm-ffi-ext/negate/__init__.py", package),
-            ("tests/test_negate.py", suite),
-        ):
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(content)
-        return root
+        changes = {
+            "build.toml": build_toml,
+            "negate.cc": source,
+            "tvm-ffi-ext/negate/__init__.py": package,
+            "tests/test_negate.py": suite,
+        }
+        return write_tiny(tmp_path / "negate", changes)
 
     return write

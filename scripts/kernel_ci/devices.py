@@ -8,6 +8,14 @@ from pathlib import Path
 #: Backend -> the device files (a glob) of which it needs one (Linux).
 _DEVICE = {"cuda": "/dev/nvidiactl", "rocm": "/dev/kfd", "xpu": "/dev/dri/renderD*"}
 
+#: Backend -> what PyTorch calls its devices, where that is not the backend's name.
+_TORCH = {"rocm": "cuda", "metal": "mps"}
+
+
+def torch_name(backend: str) -> str:
+    """Return what PyTorch calls the devices of a backend."""
+    return _TORCH.get(backend, backend)
+
 
 def why_not(platform: str, backend: str | None) -> str | None:
     """Return why this machine cannot run a library, None if it can.

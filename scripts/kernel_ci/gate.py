@@ -166,14 +166,13 @@ def _judge_receipt(plan: Plan, cell: Cell, stage: Stage, found: Found) -> list[s
         return [f"{stage}: there is no receipt; the stage did not run"]
     if isinstance(receipt, str):
         return [f"{stage}: the receipt is not valid: {receipt}"]
-    for name, has, wants in (
+    if another := _of_another(
         ("cell", receipt.cell, cell.id),
         ("stage", receipt.stage, stage),
         ("run", receipt.run, plan.run),
         ("plan", receipt.plan, plan.id),
     ):
-        if has != wants:
-            return [f"{stage}: the receipt is of another {name} ({has}, not {wants})"]
+        return [f"{stage}: the receipt is of {another}"]
     if receipt.outcome == "failed":
         return [f"{stage}: failed: {finding}" for finding in receipt.findings or ("no reason",)]
     reasons = []
@@ -185,6 +184,14 @@ def _judge_receipt(plan: Plan, cell: Cell, stage: Stage, found: Found) -> list[s
     if stage == "test":
         reasons += _judge_counts(plan, receipt)
     return reasons
+
+
+def _of_another(*named: tuple[str, str, str | None]) -> str | None:
+    """Return the first of (name, what evidence has, what it should have) that differs, in words."""
+    for name, has, wants in named:
+        if has != wants:
+            return f"another {name} ({has}, not {wants})"
+    return None
 
 
 def judge_bench(plan: Plan, cell: Cell, found: Found) -> tuple[list[str], bool]:
@@ -201,14 +208,13 @@ def judge_bench(plan: Plan, cell: Cell, found: Found) -> tuple[list[str], bool]:
         return (missing, True) if required else ([], False)
     if isinstance(result, str):
         return [f"bench: the result is not valid: {result}"], required
-    for name, has, wants in (
+    if another := _of_another(
         ("cell", result.cell, cell.id),
         ("run", result.run, plan.run),
         ("plan", result.plan, plan.id),
         ("variant directory", result.digest, found.digest),
     ):
-        if has != wants:
-            return [f"bench: the result is of another {name} ({has}, not {wants})"], required
+        return [f"bench: the result is of {another}"], required
     if not result.workloads:
         return ["bench: nothing was timed"], required
     if result.nothing_published is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernel_ci.bench.document import BenchResult
-from tests import conftest
+from tests.conftest import write_tiny
 from tests.helpers import HOST_VARIANT, Done, kernel_ci
 
 CELL = f"negate/{HOST_VARIANT}"
@@ -60,18 +60,14 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pa
     made = {}
     for name, source in (("usual", USUAL), ("slower", SLOWER), ("again", f"{USUAL}// rebuilt\n")):
         root = tmp_path_factory.mktemp(name)
-        kernel = root / "negate"
-        for file, content in (
-            ("build.toml", conftest.BUILD_TOML),
-            ("binding.cc", conftest.BINDING),
-            ("negate.cc", source),
-            ("tvm-ffi-ext/negate/__init__.py", conftest.PACKAGE),
-            ("tests/test_negate.py", conftest.SUITE),
-            ("benchmarks/benchmark.py", BENCHMARK),
-            ("kernel-ci.toml", "[bench]\nslowdown-limit = 1.1\nrequired = true\n"),
-        ):
-            (kernel / file).parent.mkdir(parents=True, exist_ok=True)
-            (kernel / file).write_text(content)
+        kernel = write_tiny(
+            root / "negate",
+            {
+                "negate.cc": source,
+                "benchmarks/benchmark.py": BENCHMARK,
+                "kernel-ci.toml": "[bench]\nslowdown-limit = 1.1\nrequired = true\n",
+            },
+        )
         run = root / "run"
         done = kernel_ci("pipeline", kernel, "--only", HOST_VARIANT, "-o", run)
         # All is proved but for the benchmark, which the author requires.

@@ -16,12 +16,12 @@ import pytest
 from kernel_ci import reuse, toolchains
 from kernel_ci.errors import Rejected
 from kernel_ci.gate import Verdict
-from kernel_ci.plan import Plan, Selection, plan_folders
+from kernel_ci.plan import Plan, Selection, host_platform, plan_folders
 from kernel_ci.publish import Options, prepare
 from kernel_ci.publish.target import Target
 from kernel_ci.receipts import Receipt
 from kernel_ci.toolchains import zig
-from tests import conftest
+from tests.conftest import BINDING, write_tiny
 from tests.helpers import HOST_VARIANT, Done, kernel_ci
 
 NAMES = ("negate", "second")
@@ -35,27 +35,18 @@ class Workplace:
         self.run = root / "run"
         self.log = root / "compiled"
         self.compiler = root / "c++"
+        target, _ = zig.TARGETS[host_platform()]
         self.compiler.write_text(
             f'#!/bin/sh\ncase " $* " in *" -c "*) echo "$@" >> {self.log};; esac\n'
-            f'exec {zig.executable()} c++ -target {os.uname().machine}-linux-gnu.2.28 "$@"\n'
+            f'exec {zig.executable()} c++ -target {target} "$@"\n'
         )
         self.compiler.chmod(0o755)
         for name in NAMES:
-            for file, content in (
-                ("build.toml", conftest.BUILD_TOML),
-                ("binding.cc", f'#include "limit.h"\n{conftest.BINDING}'),
-                ("limit.h", "#define LIMIT 1\n"),
-                ("negate.cc", conftest.SOURCE),
-                (f"tvm-ffi-ext/{name}/__init__.py", conftest.PACKAGE),
-                ("tests/test_negate.py", conftest.SUITE),
-            ):
-                path = root / name / file
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(
-                    content.replace('"negate"', f'"{name}"')
-                    .replace("tests/negate", f"tests/{name}")
-                    .replace("[kernel.negate]", f"[kernel.{name}]")
-                )
+            changes = {
+                "binding.cc": f'#include "limit.h"\n{BINDING}',
+                "limit.h": "#define LIMIT 1\n",
+            }
+            write_tiny(root / name, changes, name)
 
     def pipeline(self, *arguments: str) -> Done:
         """Run the pipeline; afterwards `compiled` has what this run compiled."""

@@ -12,8 +12,7 @@ from kernel_ci.audit.dynamic import DEFAULT, Suite, audit_dynamic
 from kernel_ci.audit.variant import audit_variant
 from kernel_ci.build import package
 from kernel_ci.checkout import open_kernel
-from kernel_ci.errors import InputError
-from kernel_ci.layout import receipt_file, variant_directory
+from kernel_ci.layout import receipt_file
 from kernel_ci.plan import Cell, Plan
 from kernel_ci.receipts import Receipt, now, this_machine
 
@@ -42,11 +41,7 @@ def audit_cell(
         InputError: The variant has not been built, or the suite is not the planned one.
         InfrastructureError: A release could not be downloaded.
     """
-    directory = variant_directory(folder, cell)
-    if not (directory / package.METADATA).is_file():
-        raise InputError(
-            "has not been built", where=cell.id, fix=f"kernel-ci build plan.json --cell {cell.id}"
-        )
+    directory = package.built(folder, cell)
     started, clock = now(), time.monotonic()
     digest = package.digest(directory)
     not_run = _why_not(cell, runtimes)

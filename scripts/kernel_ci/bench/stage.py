@@ -12,8 +12,8 @@ from kernel_ci.bench.document import STAGE, Baseline, BenchResult
 from kernel_ci.bench.measure import ROUNDS, Build, measure
 from kernel_ci.build import package
 from kernel_ci.checkout import open_kernel
-from kernel_ci.errors import InfrastructureError, InputError
-from kernel_ci.layout import receipt_file, variant_directory
+from kernel_ci.errors import InfrastructureError
+from kernel_ci.layout import receipt_file
 from kernel_ci.plan import Cell, Plan
 from kernel_ci.receipts import installed, now, this_machine
 
@@ -43,11 +43,7 @@ def bench_cell(
         Rejected: A benchmark raised, or a build computes something else than it verifies.
         InfrastructureError: This machine cannot run the variant, or the Hub is out of reach.
     """
-    directory = variant_directory(folder, cell)
-    if not (directory / package.METADATA).is_file():
-        raise InputError(
-            "has not been built", where=cell.id, fix=f"kernel-ci build plan.json --cell {cell.id}"
-        )
+    directory = package.built(folder, cell)
     cannot = devices.why_not(cell.platform, cell.backend)
     if cannot is not None:
         raise InfrastructureError(

@@ -20,8 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-#: What a device is called in PyTorch, where that is not the backend's name.
-_TORCH_DEVICE = {"rocm": "cuda", "metal": "mps"}
+from kernel_ci.devices import torch_name
 
 #: What `verify_*` and the kernel may differ by: that of the kernels client (0.17.2).
 _TOLERANCE = 1e-2
@@ -64,7 +63,7 @@ class Session:
         self._kernel = _guarded(
             "loading the kernel", lambda: get_local_kernel(variant, backend=backend)
         )
-        self._device = _TORCH_DEVICE.get(backend, backend)
+        self._device = torch_name(backend)
         self._workloads = {
             f"{prefix}::{method.removeprefix('benchmark_')}": (cls, method)
             for prefix, cls in classes(folder)

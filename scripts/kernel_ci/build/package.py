@@ -18,6 +18,7 @@ from kernel_ci import __version__
 from kernel_ci.abi import RuntimeWindow, guard
 from kernel_ci.errors import InputError
 from kernel_ci.kernel import Kernel
+from kernel_ci.layout import variant_directory
 from kernel_ci.plan import Cell
 from kernel_ci.source import Source, digest_of
 
@@ -172,6 +173,20 @@ def files(directory: Path) -> list[str]:
         for path in directory.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
     )
+
+
+def built(folder: Path, cell: Cell) -> Path:
+    """Return a cell's variant directory in a run's folder.
+
+    Raises:
+        InputError: The variant has not been built.
+    """
+    directory = variant_directory(folder, cell)
+    if not (directory / METADATA).is_file():
+        raise InputError(
+            "has not been built", where=cell.id, fix=f"kernel-ci build plan.json --cell {cell.id}"
+        )
+    return directory
 
 
 def digest(directory: Path) -> str:

@@ -12,17 +12,11 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from kernel_ci.errors import InputError, KernelCIError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from kernel_ci.github.known import known
 
 Level = Literal["error", "warning", "notice"]
 
@@ -110,11 +104,9 @@ def _is_commit(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip("0"))
 
 
-@lru_cache(maxsize=1)
 def former_names() -> Mapping[str, str]:
     """Return inputs that are deprecated, with the input that each has become."""
-    data = (files("kernel_ci") / "data" / "github.toml").read_text(encoding="utf-8")
-    return dict(tomllib.loads(data)["former-inputs"])
+    return dict(known()["former-inputs"])
 
 
 def words(name: str) -> tuple[str, ...]:

@@ -7,22 +7,16 @@ none, and any other path may be part of anything, so it touches all.
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from kernel_ci.github.known import known
 
 
 def harmless_paths() -> tuple[str, ...]:
     """Return the globs of paths that no kernel is built from."""
-    data = (files("kernel_ci") / "data" / "github.toml").read_text(encoding="utf-8")
-    return tuple(tomllib.loads(data)["harmless-paths"])
+    return tuple(known()["harmless-paths"])
 
 
 def touched(

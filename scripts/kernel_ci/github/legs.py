@@ -9,22 +9,16 @@ which has one commit. Nothing that a fork can edit (inputs, files) weakens this.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from importlib.resources import files
 from typing import Any, Literal
 
 from kernel_ci.build import Engine
 from kernel_ci.documents import Document, Model
 from kernel_ci.errors import InputError
+from kernel_ci.github.known import known
 from kernel_ci.plan import Cell, Plan
 from kernel_ci.runners import GROUP, HF_JOBS, RunnerMap
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FILE = "legs.json"
 
@@ -90,8 +84,7 @@ class Legs(Document):
 
 def hosted_labels() -> tuple[str, ...]:
     """Return globs of the labels that GitHub's own runners have."""
-    data = (files("kernel_ci") / "data" / "github.toml").read_text(encoding="utf-8")
-    return tuple(tomllib.loads(data)["hosted-labels"])
+    return tuple(known()["hosted-labels"])
 
 
 def short(plan_id: str) -> str:

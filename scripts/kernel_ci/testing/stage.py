@@ -9,8 +9,8 @@ from pathlib import Path
 from kernel_ci import __version__, devices
 from kernel_ci.build import package
 from kernel_ci.checkout import open_kernel
-from kernel_ci.errors import InfrastructureError, InputError
-from kernel_ci.layout import receipt_file, variant_directory
+from kernel_ci.errors import InfrastructureError
+from kernel_ci.layout import receipt_file
 from kernel_ci.plan import Cell, Plan
 from kernel_ci.receipts import Receipt, installed, now, this_machine
 from kernel_ci.testing import emulator, preflight
@@ -40,11 +40,7 @@ def test_cell(
         InputError: The variant has not been built, or the suite is not the planned one.
         InfrastructureError: This machine cannot run the variant, so it was not judged.
     """
-    directory = variant_directory(folder, cell).resolve()
-    if not (directory / package.METADATA).is_file():
-        raise InputError(
-            "has not been built", where=cell.id, fix=f"kernel-ci build plan.json --cell {cell.id}"
-        )
+    directory = package.built(folder, cell).resolve()
     cannot = devices.why_not(cell.platform, cell.backend)
     if cannot is not None and not emulate:
         raise InfrastructureError(

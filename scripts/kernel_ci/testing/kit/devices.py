@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kernel_ci.devices import torch_name
 from kernel_ci.testing.kit.repeated import repeated
 from kernel_ci.testing.plugin import free_memory, not_covered
 
@@ -196,7 +197,7 @@ class Torch(Device):
     def __init__(self, backend: str, index: int = 0):
         self.backend = backend
         self.dlpack = (DLPACK_TYPE[backend], index)
-        self._kind = {"rocm": "cuda", "metal": "mps"}.get(backend, backend)
+        self._kind = torch_name(backend)
         self.torch = f"{self._kind}:{index}"
         self.jax = "gpu" if self._kind == "cuda" else None
         self._torch = importlib.import_module("torch")
@@ -280,7 +281,7 @@ def device_of(backend: str) -> Device:
         torch = importlib.import_module("torch")
     except ImportError:
         not_covered(f"needs torch, with which the kit uses {backend} devices")
-    kind = {"rocm": "cuda", "metal": "mps"}.get(backend, backend)
+    kind = torch_name(backend)
     # A ROCm build of PyTorch calls its devices cuda, too.
     is_rocm = getattr(torch.version, "hip", None) is not None
     module = getattr(torch, kind, None)
