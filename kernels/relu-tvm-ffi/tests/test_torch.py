@@ -15,12 +15,14 @@ dtypes = pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "fl
 
 
 @pytest.fixture(scope="module")
-def torch(kit_device: Any) -> Any:
+def torch(kernel: Any, kit_device: Any) -> Any:
     import torch
 
     if kit_device.torch is None:
         not_covered(f"PyTorch knows no {kit_device.backend} device")
     with torch.device(kit_device.torch):
+        x = torch.ones(1)
+        kernel.relu(x, out=x)  # From the second call on, plain tensors go a shorter way.
         yield torch
 
 
@@ -36,6 +38,8 @@ def test_gradients(kernel: Any, torch: Any) -> None:
     x = torch.randn(5, requires_grad=True)
     with pytest.raises(RuntimeError, match=r"relu: `x` requires grad.*no backward pass"):
         kernel.relu(x)
+    with pytest.raises(RuntimeError, match="relu: `x` requires grad"):
+        kernel.relu(x, out=torch.empty(5))
     with pytest.raises(RuntimeError, match="relu: `out` requires grad"):
         kernel.relu(x.detach(), out=x)
     wanted = torch.relu(x.detach())
@@ -64,6 +68,10 @@ def test_negated_views(kernel: Any, torch: Any) -> None:
     assert x.is_neg()
     with pytest.raises(ValueError, match="relu: `x` is a negated view"):
         kernel.relu(x)
+    with pytest.raises(ValueError, match="relu: `x` is a negated view"):
+        kernel.relu(x, out=torch.empty(1))
+    with pytest.raises(ValueError, match="relu: `out` is a negated view"):
+        kernel.relu(torch.empty(1), out=x)
     assert kernel.relu(x.resolve_neg()).item() == 0
 
 

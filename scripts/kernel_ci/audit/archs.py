@@ -10,14 +10,16 @@ import struct
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_ci.audit import archs_xpu
 from kernel_ci.audit.facts import LibraryFacts
 from kernel_ci.audit.report import Finding
 from kernel_ci.errors import InputError
-from kernel_ci.plan import Cell
-from kernel_ci.toolchains.table import PTX, merge
+from kernel_ci.toolchains.archs import PTX, merge
+
+if TYPE_CHECKING:
+    from kernel_ci.plan import Cell
 
 #: Backend -> the ELF section that holds its code.
 _SECTIONS = {"cuda": ".nv_fatbin", "rocm": ".hip_fatbin"}

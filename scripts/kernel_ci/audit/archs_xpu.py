@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernel_ci.audit.report import Finding
-from kernel_ci.kernel import Kernel
+
+if TYPE_CHECKING:
+    from kernel_ci.kernel import Kernel
 
 _SECTION = "__CLANG_OFFLOAD_BUNDLE__sycl-"
 _SPIRV_MAGIC = (0x07230203).to_bytes(4, "little")

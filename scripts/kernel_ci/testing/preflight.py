@@ -20,7 +20,7 @@ from kernel_ci.audit.policy import systems
 from kernel_ci.errors import InfrastructureError
 from kernel_ci.kernel import numbers
 from kernel_ci.plan import Cell
-from kernel_ci.toolchains.table import PTX
+from kernel_ci.toolchains.archs import PTX
 
 # Of CUdevice_attribute in cuda.h.
 _MAJOR, _MINOR = 75, 76

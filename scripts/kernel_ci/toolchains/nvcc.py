@@ -18,7 +18,8 @@ from pathlib import Path
 from kernel_ci.errors import InputError
 from kernel_ci.plan import Cell, host_platform
 from kernel_ci.toolchains import Compiler, gcc, pypi, sysroot
-from kernel_ci.toolchains.table import PTX, toolkits
+from kernel_ci.toolchains.archs import PTX
+from kernel_ci.toolchains.table import toolkits
 
 #: pip's platform tag for CUDA's wheels for the other architecture.
 _WHEEL_PLATFORMS = {"aarch64": "manylinux2014_aarch64", "x86_64": "manylinux2014_x86_64"}

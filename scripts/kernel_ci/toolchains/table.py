@@ -6,7 +6,7 @@ Pure: no toolkit needs to be here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -17,14 +17,13 @@ from pydantic import Field
 from kernel_ci.documents import Model
 from kernel_ci.errors import InputError
 from kernel_ci.kernel import Component, CudaComponent, Kernel, RocmComponent, numbers
+from kernel_ci.toolchains.archs import PTX, merge
 from kernel_ci.variant import Variant
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-PTX = "+PTX"
 
 _NAMES = {"cuda": "CUDA", "rocm": "ROCm"}
 
@@ -143,12 +142,6 @@ def resolve(kernel: Kernel, variant: Variant, default: tuple[str, ...], *, cell:
             components[name], left_out = _known(listed, variant, f"kernel.{name}", cell)
             notices += left_out
     return Archs(merge(components.values()), components, tuple(notices))
-
-
-def merge(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the architectures of several lists; `9.0+PTX` stands for `9.0` too."""
-    found = dict.fromkeys(arch for archs in lists for arch in archs)
-    return tuple(arch for arch in found if arch + PTX not in found)
 
 
 def _listed(component: Component) -> tuple[str, ...] | None:

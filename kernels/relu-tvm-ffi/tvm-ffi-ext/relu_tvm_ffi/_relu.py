@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import tvm_ffi
 
 from . import _dlpack
 from ._ops import ops
+
+_run = ops.relu
+
+# What `_remember` has seen of NumPy and PyTorch.
+_ndarray: type | None = None
+_Tensor: type | None = None
+_increment_version: Callable[[Any], None]
 
 
 def relu(x: Any, out: Any = None) -> Any:
@@ -34,12 +42,25 @@ def relu(x: Any, out: Any = None) -> Any:
         RuntimeError: A PyTorch argument that would need a backward pass, which there is none
             of; JAX without jax-tvm-ffi.
     """
-    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-    if type(x) is type(out) is tensor and not (_is_special(x) or _is_special(out)):
-        # What the rest of this function does with plain tensors, in half of the time.
-        ops.relu(out, x)
-        sys.modules["torch"].autograd.graph.increment_version(out)
-        return out
+    # First the short way for plain arrays of the two most common classes: with few elements, most
+    # of the time of a call goes to Python.
+    kind = type(x)
+    if kind is type(out):
+        if kind is _ndarray:
+            if out.flags.writeable:
+                try:
+                    _run(out, x)
+                    return out
+                except BufferError:  # not to be exported: what _dlpack says of it helps more
+                    pass
+        # What may need more than to be handed on: see _torch_argument.
+        elif kind is _Tensor and not (
+            x.requires_grad or out.requires_grad or x.is_neg() or out.is_neg() or x.is_mps
+        ):
+            _run(out, x)
+            _increment_version(out)
+            return out
+        _remember(kind)
     if out is None and _is_instance(x, "jax", "Array"):
         from . import _jax
 
@@ -48,16 +69,24 @@ def relu(x: Any, out: Any = None) -> Any:
         out = _empty_like(x)
     x_argument = _argument(x, "x", is_output=False)
     out_argument = _argument(out, "out", is_output=True)
-    ops.relu(out_argument, x_argument)
+    _run(out_argument, x_argument)
     if _is_instance(out, "torch", "Tensor"):
         # Lets autograd find out that a tensor it saved was overwritten.
         sys.modules["torch"].autograd.graph.increment_version(out)
     return out
 
 
-def _is_special(tensor: Any) -> bool:
-    """Whether a PyTorch tensor may need more than to be handed on (see `_torch_argument`)."""
-    return bool(tensor.requires_grad or tensor.is_mps or tensor.is_neg())
+def _remember(kind: type) -> None:
+    """Take note of a class that `relu` has a short way for.
+
+    Not when this module is imported, as the frameworks may be imported after it, or never.
+    """
+    global _ndarray, _Tensor, _increment_version
+    if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
+        _ndarray = kind
+    elif kind is getattr(sys.modules.get("torch"), "Tensor", None):
+        _Tensor = kind
+        _increment_version = sys.modules["torch"].autograd.graph.increment_version
 
 
 def _is_instance(value: Any, module: str, name: str) -> bool:
