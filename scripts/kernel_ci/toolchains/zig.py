@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -38,12 +39,16 @@ TARGETS: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 
-#: What CMake would find out of zig with test builds, which take as long as a small kernel does.
-KNOWN = {
-    **{f"CMAKE_{language}_COMPILER_WORKS": "ON" for language in ("C", "CXX")},
-    **{f"CMAKE_{language}_ABI_COMPILED": "ON" for language in ("C", "CXX")},
-    "HAS_NO_GNU_UNIQUE": "OFF",
-    "HAS_FILE_PREFIX_MAP": "ON",
+#: What CMake would find out of zig, for C and C++, with test builds, which take as long as a
+#: small kernel does. The version it needs besides, and asks the compiler for, is clang's.
+_KNOWN = {
+    "COMPILER_ID_RUN": "1",
+    "COMPILER_ID": "Clang",
+    "COMPILER_FRONTEND_VARIANT": "GNU",
+    "STANDARD_COMPUTED_DEFAULT": "17",
+    "EXTENSIONS_COMPUTED_DEFAULT": "ON",
+    "COMPILER_WORKS": "ON",
+    "ABI_COMPILED": "ON",
 }
 
 
@@ -66,10 +71,24 @@ def find(cell: Cell) -> Compiler:
             "CMAKE_C_FLAGS_INIT": flags,
             "CMAKE_CXX_FLAGS_INIT": flags,
             **system,
-            **KNOWN,
+            **known(system["CMAKE_SYSTEM_NAME"]),
         },
         environment={},
     )
+
+
+def known(system: str) -> dict[str, str]:
+    """Return the CMake entries that spare it its test builds.
+
+    Args:
+        system: CMake's name of the target's system, `Linux` or `Darwin`.
+    """
+    answers = {**_KNOWN, "PLATFORM_ID": system, "COMPILER_VERSION": _clang_version()}
+    return {
+        f"CMAKE_{language}_{name}": answer
+        for language in ("C", "CXX")
+        for name, answer in answers.items()
+    }
 
 
 def executable() -> Path:
@@ -108,3 +127,17 @@ def version() -> str:
     """Return zig's version."""
     done = subprocess.run([executable(), "version"], capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+@lru_cache(maxsize=1)
+def _clang_version() -> str:
+    """Return the version of the clang in zig, such as `22.1.8`."""
+    command = (executable(), "c++", "--version")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = re.search(r"clang version (\d+(?:\.\d+)*)", done.stdout)
+    if found is None:
+        raise InputError(
+            f"zig {version()} does not tell the version of its clang: {done.stdout!r}",
+            fix="install the version of ziglang that constraints.txt of kernel-ci names",
+        )
+    return found[1]
