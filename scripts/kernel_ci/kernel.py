@@ -12,7 +12,6 @@ import os
 import posixpath
 import re
 import stat
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import tomli
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, Url
 
@@ -27,11 +27,6 @@ from kernel_ci.bench import settings
 from kernel_ci.bench.settings import BenchSettings
 from kernel_ci.errors import InputError
 from kernel_ci.variant import BACKENDS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FILE = "build.toml"
 EDITION = 5
@@ -339,7 +334,7 @@ class Kernel:
         file = root / FILE
         folder_wanted = f"name a folder with a {FILE}"
         try:
-            data = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+            data = tomli.loads(file.read_bytes().decode("utf-8-sig"))
         except FileNotFoundError:
             if not root.is_dir():
                 raise InputError("no such folder", where=root, fix=folder_wanted) from None
@@ -354,7 +349,7 @@ class Kernel:
             raise KernelError(
                 file, [Fault("", f"is not UTF-8 (byte {error.start})", "save the file as UTF-8")]
             ) from None
-        except tomllib.TOMLDecodeError as error:
+        except tomli.TOMLDecodeError as error:
             raise KernelError(
                 file, [Fault("", f"is not TOML: {error}", "correct the line that is named")]
             ) from None

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
+import tomli
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from kernel_ci.documents import Model, describe
 from kernel_ci.errors import InputError
 from kernel_ci.kernel import CAPABILITY, GFX, numbers
 from kernel_ci.variant import VERSIONED, Variant
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Text = Annotated[str, Field(min_length=1)]
 Labels = Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -134,7 +129,7 @@ class Matrix(_Table):
         fix = "compare with the matrix of kernel-ci"
         try:
             data = (path or files("kernel_ci") / "data" / "matrix.toml").read_bytes()
-            return cls.model_validate(tomllib.loads(data.decode()))
+            return cls.model_validate(tomli.loads(data.decode()))
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=where, fix=fix) from None
         except ValidationError as error:

@@ -379,24 +379,25 @@ def _place(
     why_not: WhyNot,
 ) -> Cell | Excluded:
     """Return the cell of a kernel's variant, or why there is none."""
-    name = f"{kernel.name}/{variant}"
+    shown = str(variant)
+    name = f"{kernel.name}/{shown}"
     if (reason := _kernel_excludes(kernel, variant)) is not None:
         return Excluded(id=name, by="kernel", reason=reason)
-    if selection.only and not any(matches(p, kernel.name, str(variant)) for p in selection.only):
+    if selection.only and not any(matches(p, kernel.name, shown) for p in selection.only):
         return Excluded(id=name, by="caller", reason="no --only pattern matches it")
     for pattern in selection.skip:
-        if matches(pattern, kernel.name, str(variant)):
+        if matches(pattern, kernel.name, shown):
             return Excluded(id=name, by="caller", reason=f"--skip {pattern}")
     if selection.backends and variant.backend not in selection.backends:
         return Excluded(id=name, by="caller", reason="no --backend names it")
     if selection.tier == "quick" and not entry.quick:
         return Excluded(id=name, by="caller", reason="not part of --tier quick")
     evidence, reason = entry.evidence, entry.reason
-    placed = selection.runners.place(kernel.name, str(variant))
+    placed = selection.runners.place(kernel.name, shown)
     if placed.build_only is not None:
         evidence, reason = "build-only", f"declared by the caller: {placed.build_only}"
     for pattern in selection.build_only:
-        if matches(pattern, kernel.name, str(variant)):
+        if matches(pattern, kernel.name, shown):
             evidence, reason = "build-only", f"declared by the caller: --build-only {pattern}"
     if selection.provable_here and evidence == "tested":
         cannot = why_not(entry.platform, entry.backend)
@@ -404,7 +405,7 @@ def _place(
             return Excluded(
                 id=name,
                 by="machine",
-                reason=f"{cannot}; --build-only '{variant}' builds it without a test",
+                reason=f"{cannot}; --build-only '{shown}' builds it without a test",
             )
     build_runner = placed.build or entry.build_runner
     table.check_dependencies(kernel, variant, cell=name)
@@ -413,7 +414,7 @@ def _place(
     return Cell(
         id=name,
         kernel=kernel.name,
-        variant=str(variant),
+        variant=shown,
         backend=variant.backend,
         backend_version=variant.backend_version,
         platform=variant.platform,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from kernel_ci.gate import CellVerdict, Verdict
-from kernel_ci.plan import Plan
-from kernel_ci.receipts import Receipt
+if TYPE_CHECKING:
+    from kernel_ci.gate import CellVerdict, Verdict
+    from kernel_ci.plan import Plan
+    from kernel_ci.receipts import Receipt
 
 #: Reasons of one cell that are printed; the verdict's file has all of them.
 _MOST_REASONS = 5

@@ -16,20 +16,15 @@ Keys are globs over variant names, or over kernel/variant; the last one that mat
 
 from __future__ import annotations
 
-import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
+import tomli
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from kernel_ci.documents import Model, describe
 from kernel_ci.errors import InputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 #: Before the name of a runner group among a runner's labels.
 GROUP = "group:"
@@ -114,6 +109,8 @@ class RunnerMap(Model):
 
     def place(self, kernel: str, variant: str) -> Placement:
         """Return where the cell of a kernel's variant runs."""
+        if not self.patterns:
+            return Placement()
         build, test, build_only = (
             next((table[key] for key in reversed(table) if matches(key, kernel, variant)), None)
             for table in (self.build, self.test, self.build_only)
@@ -148,8 +145,8 @@ class RunnerMap(Model):
             InputError: It is not TOML, or no runner map.
         """
         try:
-            return cls.model_validate(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+            return cls.model_validate(tomli.loads(text))
+        except tomli.TOMLDecodeError as error:
             raise InputError(
                 f"is not TOML: {error}", where=where, fix="correct the line that is named"
             ) from None

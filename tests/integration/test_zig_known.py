@@ -64,8 +64,10 @@ def _configure(folder: Path, names: list[str], entries: dict[str, str]) -> list[
         (folder / name).touch()
     given = {**entries, "NAMES": ";".join(names)}
     done = subprocess.run(
-        ["cmake", "-S", folder, "-B", folder, "-G", "Ninja"]
-        + [f"-D{key}={value}" for key, value in given.items()],
+        [
+            *("cmake", "-S", str(folder), "-B", str(folder), "-G", "Ninja"),
+            *(f"-D{key}={value}" for key, value in given.items()),
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -6,13 +6,13 @@ import copy
 import json
 import random
 import re
-import sys
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli
 from huggingface_hub.utils._validators import validate_repo_id
 from kernels._rust import Backend, Build
 
@@ -28,11 +28,6 @@ from kernel_ci.kernel import (
 )
 from tests.helpers import kernel_ci
 from tests.unit.trees import GOOD, SMALL, SMALL_FILES, replaced, write_tree
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Tweak = Callable[[Path], object]
 
@@ -566,7 +561,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "tvm-ffi": kernel.tvm_ffi.model_dump(by_alias=True),
         "kernel": {n: c.model_dump(by_alias=True) for n, c in kernel.components.items()},
     }
-    assert read == tomllib.loads(GOOD)
+    assert read == tomli.loads(GOOD)
 
 
 def test_what_metadata_lists(tmp_path: Path) -> None:
@@ -778,7 +773,7 @@ def _toml(value: Any) -> str:
 def test_random_documents_are_read_or_refused(tmp_path: Path) -> None:
     random_ = random.Random(20)
     root = write_tree(tmp_path / "good")
-    good = tomllib.loads(GOOD)
+    good = tomli.loads(GOOD)
     outcomes = {"read": 0, "refused": 0}
     without_fix: list[bool] = []
     for _ in range(400):

@@ -9,11 +9,11 @@ import pytest
 from kernel_ci.errors import InputError
 from kernel_ci.kernel import Kernel
 from kernel_ci.matrix import Matrix
+from kernel_ci.toolchains.archs import merge
 from kernel_ci.toolchains.table import (
     Archs,
     check_dependencies,
     check_runner,
-    merge,
     resolve,
     toolkits,
 )

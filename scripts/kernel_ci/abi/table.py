@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Literal
 
+import tomli
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
 from kernel_ci.documents import Document, Model
 from kernel_ci.errors import InputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 #: C functions of tvm-ffi, and C++ names that live in namespace tvm::ffi (Itanium and
 #: Microsoft mangling). A name that only mentions a tvm::ffi type in its arguments is not
@@ -245,7 +240,7 @@ def table() -> Table:
 def notes() -> Notes:
     """Return the hand-written judgements."""
     path = files("kernel_ci") / "data" / "abi_notes.toml"
-    return Notes.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    return Notes.model_validate(tomli.loads(path.read_text(encoding="utf-8")))
 
 
 def parse_version(text: str, *, where: str) -> Version:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.resources import files
 
-from kernel_ci.documents import Model
+import tomli
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from kernel_ci.documents import Model
 
 
 class _Unnumbered(Model):
@@ -119,7 +115,7 @@ class Systems(Model):
 
 
 def _load(name: str) -> dict[str, object]:
-    return tomllib.loads((files("kernel_ci") / "data" / name).read_text(encoding="utf-8"))
+    return tomli.loads((files("kernel_ci") / "data" / name).read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=1)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import tomli
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kernel_ci.documents import Model, describe
 from kernel_ci.errors import InputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FILE = "kernel-ci.toml"
 
@@ -52,7 +47,7 @@ def read(folder: Path) -> BenchSettings:
     """
     file = folder / FILE
     try:
-        return _File.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).bench
+        return _File.model_validate(tomli.loads(file.read_text(encoding="utf-8"))).bench
     except FileNotFoundError:
         return BenchSettings()
     except ValidationError as error:

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cmake
-
 from kernel_ci.build.description import describe, export_list
 from kernel_ci.errors import BuildError, InfrastructureError
 from kernel_ci.kernel import Kernel
@@ -102,6 +100,8 @@ def _path() -> str:
     Of cmake the program itself: what is beside Python is a script that takes as long to find it
     as a tenth of a small build.
     """
+    import cmake  # Itself not quick, and for builds alone.
+
     first = (cmake.CMAKE_BIN_DIR, str(Path(sys.executable).parent))
     return os.pathsep.join((*first, os.environ.get("PATH", "")))
 

@@ -10,20 +10,16 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
+
+import tomli
 
 from kernel_ci.documents import Model
 from kernel_ci.errors import InputError
 from kernel_ci.plan import Cell, host_platform
 from kernel_ci.toolchains import Compiler, sysroot
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 #: What is not ahead-of-time code but SPIR-V.
 SPIRV = "spir64"
@@ -44,7 +40,7 @@ class Sycl(Model):
 def settings() -> Sycl:
     """Return the flags and the devices that are known."""
     text = (files("kernel_ci") / "data" / "sycl.toml").read_text(encoding="utf-8")
-    return Sycl.model_validate(tomllib.loads(text))
+    return Sycl.model_validate(tomli.loads(text))
 
 
 def find(cell: Cell) -> Compiler:

@@ -5,13 +5,13 @@ Pure: no toolkit needs to be here.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Literal, Protocol
 
+import tomli
 from pydantic import Field
 
 from kernel_ci.documents import Model
@@ -19,11 +19,6 @@ from kernel_ci.errors import InputError
 from kernel_ci.kernel import Component, CudaComponent, Kernel, RocmComponent, numbers
 from kernel_ci.toolchains.archs import PTX, merge
 from kernel_ci.variant import Variant
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _NAMES = {"cuda": "CUDA", "rocm": "ROCm"}
 
@@ -92,7 +87,7 @@ class Toolkits(Model):
 def toolkits() -> Toolkits:
     """Return the table."""
     text = (files("kernel_ci") / "data" / "toolchains.toml").read_text(encoding="utf-8")
-    return Toolkits.model_validate(tomllib.loads(text))
+    return Toolkits.model_validate(tomli.loads(text))
 
 
 def _index(rows: Sequence[_Dated], version: str) -> int:

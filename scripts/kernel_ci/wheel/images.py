@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
 
+import tomli
 from pydantic import Field
 
 from kernel_ci.documents import Model
 from kernel_ci.errors import InputError
 from kernel_ci.plan import Cell
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 class Image(Model):
@@ -74,7 +69,7 @@ class Images(Model):
 def images() -> Images:
     """Return the images and toolchains that come with kernel-ci."""
     text = (files("kernel_ci") / "data" / "images.toml").read_text(encoding="utf-8")
-    return Images.model_validate(tomllib.loads(text))
+    return Images.model_validate(tomli.loads(text))
 
 
 #: Platform -> cibuildwheel's platform, its architecture, and the identifier's end.

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+import tomli
 
 Shape = tuple[int, ...]
 
@@ -109,7 +104,7 @@ class Strided:
     shared: bool = False
 
 
-_DATA = tomllib.loads((Path(__file__).parent / "cases.toml").read_text(encoding="utf-8"))
+_DATA = tomli.loads((Path(__file__).parent / "cases.toml").read_text(encoding="utf-8"))
 
 
 def _shapes(lists: list[list[int]]) -> tuple[Shape, ...]:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli
 
 from kernel_ci.testing.kit.cases import Dtype, numbers
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-TOLERANCES: dict[str, dict[str, Any]] = tomllib.loads(
+TOLERANCES: dict[str, dict[str, Any]] = tomli.loads(
     (Path(__file__).parent / "tolerances.toml").read_text(encoding="utf-8")
 )
 
