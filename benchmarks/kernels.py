@@ -3,7 +3,8 @@
     python -m benchmarks.kernels -o DIR
 
 All candidates of a size take turns in one process, and the fastest of many turns counts: what
-disturbs a machine only ever adds time. Writes DIR/kernels.json.
+disturbs a machine only ever adds time. The kernel is compared with what the caller has otherwise:
+with PyTorch for its tensors, with NumPy for its arrays. Writes DIR/kernels.json.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ def cpu_size(
         import numpy as np
 
         x_array, out_array = x.numpy(), out.numpy()
+        calls["kernel, numpy"] = lambda: kernel.relu(x_array, out=out_array)
         calls["numpy"] = lambda: np.maximum(x_array, 0, out=out_array)
     torch.set_num_threads(1)
     best = fastest(calls, SECONDS)
@@ -165,19 +167,23 @@ def cuda_size(kernel: Any, torch: Any, dtype: str, size: int) -> dict[str, float
 
 
 def judge(size: int, best: dict[str, float]) -> dict[str, object]:
-    """Compare the kernel with the best of the others and, where it is large, with the copy."""
+    """Compare the kernel with each of the others and, where it is large, with the copy.
+
+    Returns:
+        `times`, how many times as long the kernel takes as each of the others; `share`, the
+        part of the copy's bandwidth that it has, None for small sizes; `met`, whether both are
+        within the goals.
+    """
+    times = {
+        name: best["kernel, numpy" if name == "numpy" else "kernel"] / seconds
+        for name, seconds in best.items()
+        if name == "numpy" or name.partition(",")[0] == "torch"
+    }
     # The kernel has one thread, and so have the copies that it is measured by.
     copies = [seconds for name, seconds in best.items() if name in COPIES]
-    others = {
-        name: seconds
-        for name, seconds in best.items()
-        if name.partition(",")[0] not in ("kernel", *COPIES)
-    }
-    rival = min(others, key=lambda name: others[name])
-    times = best["kernel"] / others[rival]
     share = min(copies) / best["kernel"] if size >= LARGE else None
-    met = times <= NOISE and (share is None or share >= SHARE)
-    return {"rival": rival, "times": times, "share": share, "met": met}
+    met = max(times.values()) <= NOISE and (share is None or share >= SHARE)
+    return {"times": times, "share": share, "met": met}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -206,6 +212,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             variant = build(Path(scratch), backend)
             kernel = get_local_kernel(variant, backend=backend)
             stream = streaming_copy(Path(scratch)) if backend == "cpu" else None
+            if backend == "cpu":
+                # Not counted: Python turns to faster code after the first calls of a function.
+                cpu_size(kernel, torch, stream, DTYPES[0], sizes[0], threads)
             for dtype in DTYPES:
                 for size in sizes:
                     if backend == "cpu":
@@ -217,36 +226,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         {"backend": backend, "dtype": dtype, "bytes": size, "seconds": best}
                         | judged
                     )
-    table = Table(title="reference kernel: µs a call", title_justify="left")
-    for heading in (
-        "",
-        "bytes",
-        "kernel",
-        "bare call",
-        "best other",
-        "",
-        "ratio",
-        "of copy",
-        "goal",
-    ):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        best, share = row["seconds"], row["share"]
-        table.add_row(
-            f"{row['backend']} {row['dtype']}",
-            f"{row['bytes']:,}",
-            f"{best['kernel'] * 1e6:.2f}",
-            f"{best['kernel, bare'] * 1e6:.2f}" if "kernel, bare" in best else "-",
-            f"{best[row['rival']] * 1e6:.2f}",
-            row["rival"],
-            f"{row['times']:.2f}",
-            "-" if share is None else f"{share:.0%}",
-            "met" if row["met"] else "missed",
-        )
-    console.print(table)
+    console.print(_table(rows, threads))
     console.print(
-        f"goal: at most {NOISE} times the best other, and {SHARE:.0%} of the fastest copy's"
-        f" bandwidth from {LARGE >> 20} MiB on; {sum(row['met'] for row in rows)} of"
+        f"goal: at most {NOISE} times as long as each of the others, and {SHARE:.0%} of the fastest"
+        f" copy's bandwidth from {LARGE >> 20} MiB on; {sum(row['met'] for row in rows)} of"
         f" {len(rows)} met"
     )
     options.output.mkdir(parents=True, exist_ok=True)
@@ -257,6 +240,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     (options.output / "kernels.json").write_text(json.dumps(content, indent=1) + "\n")
     return 0
+
+
+def _table(rows: Sequence[dict[str, Any]], threads: int) -> Table:
+    """Return the table: microseconds, and how many times as long the kernel takes."""
+    table = Table(title="reference kernel: µs a call", title_justify="left")
+    others = ("torch", f"torch, {threads} threads", "numpy")
+    headings = ("", "bytes", "kernel", "bare call", "torch", f"{threads} threads")
+    more = (
+        "kernel, numpy",
+        "numpy",
+        "÷ torch",
+        f"÷ {threads} threads",
+        "÷ numpy",
+        "of copy",
+        "goal",
+    )
+    for heading in (*headings, *more):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        times = [row["seconds"].get(name) for name in ("kernel", "kernel, bare", *others[:2])]
+        times += [row["seconds"].get(name) for name in ("kernel, numpy", "numpy")]
+        ratios = [row["times"].get(name) for name in others]
+        table.add_row(
+            f"{row['backend']} {row['dtype']}",
+            f"{row['bytes']:,}",
+            *("-" if seconds is None else f"{seconds * 1e6:.4g}" for seconds in times),
+            *("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+            "-" if row["share"] is None else f"{row['share']:.0%}",
+            "met" if row["met"] else "missed",
+        )
+    return table
 
 
 if __name__ == "__main__":

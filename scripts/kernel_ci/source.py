@@ -9,6 +9,7 @@ import posixpath
 import subprocess
 from bisect import bisect_left
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,18 +120,24 @@ def _repository(folder: Path) -> Path | None:
 def _ask(folders: Sequence[Path]) -> _State:
     """Ask git for the state of the smallest folder that has all of these, of one repository."""
     top = Path(os.path.commonpath(folders))
-    tracked = _git(top, "ls-files", "-z", "--cached", "--recurse-submodules", "--", ".")
-    others = _git(top, "ls-files", "-z", "--others", "--exclude-standard", "--", ".")
-    commit = _git(top, "rev-parse", "--verify", "--quiet", "HEAD")
-    tree = _git(top, "rev-parse", "--verify", "--quiet", "HEAD^{tree}")
-    changed = commit and _git(top, "status", "--porcelain", "--untracked-files=no")
+    questions = (
+        ("ls-files", "-z", "--cached", "--recurse-submodules", "--", "."),
+        ("ls-files", "-z", "--others", "--exclude-standard", "--", "."),
+        ("rev-parse", "--verify", "--quiet", "HEAD"),
+        ("rev-parse", "--verify", "--quiet", "HEAD^{tree}"),
+        ("status", "--porcelain", "--untracked-files=no"),
+    )
+    # Two of them walk the repository, so they are asked at once.
+    with ThreadPoolExecutor(len(questions)) as pool:
+        answers = pool.map(lambda question: _git(top, *question), questions)
+        tracked, others, commit, tree, changed = answers
     return _State(
         top=top,
         tracked=sorted({name for name in (tracked or "").split("\0") if name}),
         others=sorted({name for name in (others or "").split("\0") if name}),
         commit=commit.strip() if commit else None,
         tree=tree.strip() if tree else None,
-        changed=bool(changed),
+        changed=bool(commit and changed),
     )
 
 
