@@ -19,7 +19,7 @@ from kernel_ci.errors import InputError
 from kernel_ci.plan import Cell, Plan, Selection, host_platform, plan_folders
 
 #: Variant, the goal for build / command lines, and how often each is run.
-CELLS = (("cpu", 1.10, 4), ("cu130", 1.05, 2))
+CELLS = (("cpu", 1.10, 4), ("cu130", 1.05, 3))
 
 
 def measure() -> list[Row]:

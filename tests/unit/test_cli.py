@@ -7,25 +7,49 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic_core import _pydantic_core
 
 from kernel_ci import __version__
 from kernel_ci.cli import main
+from tests.unit.trees import BUILDABLE, write_tree
 
 #: What only some commands need, and what takes time to import.
 HEAVY = ("pydantic", "rich", "huggingface_hub", "kernels", "lief", "elftools", "starlette",
          "uvicorn", "numpy", "tvm_ffi", "pytest")  # fmt: skip
 
 
-def test_help_imports_nothing_heavy() -> None:
+def imported(*arguments: str) -> set[str]:
+    """Return the modules that a command has imported when it ends."""
     code = (
         "import sys\n"
         "from kernel_ci.cli import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit: pass\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "print(*sys.modules, sep='\\n', file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.strip() == "[]"
-    assert "exit codes" in done.stdout
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout
+    return set(done.stderr.splitlines())
+
+
+def test_help_imports_nothing_heavy() -> None:
+    assert not imported("--help") & set(HEAVY)
+
+
+def test_an_audit_imports_what_reads_a_library() -> None:
+    # Any library will do. All else would take longer than to read it.
+    modules = imported("audit", str(_pydantic_core.__file__))
+    assert "kernel_ci.audit.variant" in modules
+    others = {"kernel_ci.plan", "kernel_ci.build", "kernel_ci.audit.dynamic", "kernel_ci.kernel"}
+    assert not modules & (set(HEAVY) - {"pydantic", "rich", "elftools"} | others)
+
+
+def test_a_plan_imports_what_makes_one(tmp_path: Path) -> None:
+    kernel = write_tree(tmp_path / "kernel", BUILDABLE)
+    modules = imported("plan", str(kernel))
+    assert "kernel_ci.plan" in modules
+    others = {"kernel_ci.build", "kernel_ci.gate", "cmake"}
+    assert not modules & (set(HEAVY) - {"pydantic", "rich"} | others)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
