@@ -211,8 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="kernel-ci-bench-") as scratch:
             variant = build(Path(scratch), backend)
             kernel = get_local_kernel(variant, backend=backend)
-            stream = streaming_copy(Path(scratch)) if backend == "cpu" else None
+            stream = None
             if backend == "cpu":
+                stream = streaming_copy(Path(scratch))
                 # Not counted: Python turns to faster code after the first calls of a function.
                 cpu_size(kernel, torch, stream, DTYPES[0], sizes[0], threads)
             for dtype in DTYPES:
@@ -246,6 +247,7 @@ def _table(rows: Sequence[dict[str, Any]], threads: int) -> Table:
     """Return the table: microseconds, and how many times as long the kernel takes."""
     table = Table(title="reference kernel: µs a call", title_justify="left")
     others = ("torch", f"torch, {threads} threads", "numpy")
+    timed = ("kernel", "kernel, bare", *others[:2], "kernel, numpy", "numpy")
     headings = ("", "bytes", "kernel", "bare call", "torch", f"{threads} threads")
     more = (
         "kernel, numpy",
@@ -259,8 +261,7 @@ def _table(rows: Sequence[dict[str, Any]], threads: int) -> Table:
     for heading in (*headings, *more):
         table.add_column(heading, justify="right")
     for row in rows:
-        times = [row["seconds"].get(name) for name in ("kernel", "kernel, bare", *others[:2])]
-        times += [row["seconds"].get(name) for name in ("kernel, numpy", "numpy")]
+        times = [row["seconds"].get(name) for name in timed]
         ratios = [row["times"].get(name) for name in others]
         table.add_row(
             f"{row['backend']} {row['dtype']}",

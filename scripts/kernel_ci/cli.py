@@ -372,7 +372,9 @@ def _audit(options: argparse.Namespace) -> int:
         from kernel_ci.audit.variant import audit
 
         if options.tests:
-            fix = "say under which releases, e.g. --runtimes newest"
+            from kernel_ci.audit.dynamic import DEFAULT
+
+            fix = f"say under which releases, e.g. --runtimes {DEFAULT}"
             raise InputError("needs --runtimes", where="--tests", fix=fix)
         report = audit(options.path)
     else:

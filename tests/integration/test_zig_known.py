@@ -31,47 +31,38 @@ def test_known_answers(tmp_path: Path, platform: str) -> None:
     entries = zig.find(cell).cmake
     known = zig.known(entries["CMAKE_SYSTEM_NAME"])
     assert set(known) <= set(entries)
-    asked, _ = (
-        _configure(tmp_path / name, list(known), given)
-        for name, given in (
-            ("asked", {k: v for k, v in entries.items() if k not in known}),
-            ("said", entries),
-        )
-    )
+    unknown = {key: value for key, value in entries.items() if key not in known}
+    asked, asked_commands = _configure(tmp_path / "asked", list(known), unknown)
+    _, commands = _configure(tmp_path / "said", list(known), entries)
     switches = {"TRUE": "ON", "1": "ON"}
-    normal = {
-        name: switches.get(value, value) for name, value in (item.split("=", 1) for item in asked)
-    }
-    assert normal == {name: switches.get(value, value) for name, value in known.items()}
-    commands = [
-        subprocess.run(
-            ["ninja", "-C", tmp_path / name, "-t", "commands"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.replace(str(tmp_path / name), "")
-        for name in ("asked", "said")
-    ]
-    assert "asked.cc" in commands[0]
-    assert commands[0] == commands[1]
+    normal, said = (
+        {name: switches.get(value, value) for name, value in found.items()}
+        for found in (asked, known)
+    )
+    assert normal == said
+    assert "asked.cc" in commands
+    assert asked_commands == commands
 
 
-def _configure(folder: Path, names: list[str], entries: dict[str, str]) -> list[str]:
-    """Return NAME=value as CMake has it after project()."""
+def _configure(
+    folder: Path, names: list[str], entries: dict[str, str]
+) -> tuple[dict[str, str], str]:
+    """Return what CMake has under some names after project(), and the command lines."""
     folder.mkdir()
     (folder / "CMakeLists.txt").write_text(PROJECT)
     for name in ("asked.c", "asked.cc"):
         (folder / name).touch()
     given = {**entries, "NAMES": ";".join(names)}
-    done = subprocess.run(
-        [
-            *("cmake", "-S", str(folder), "-B", str(folder), "-G", "Ninja"),
-            *(f"-D{key}={value}" for key, value in given.items()),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    printed = _run(
+        *("cmake", "-S", str(folder), "-B", str(folder), "-G", "Ninja"),
+        *(f"-D{key}={value}" for key, value in given.items()),
     )
+    pairs = (line.removeprefix("-- ").partition("=") for line in printed.splitlines())
+    found = {name: value for name, _, value in pairs if name in names}
+    return found, _run("ninja", "-C", str(folder), "-t", "commands").replace(str(folder), "")
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = (line.removeprefix("-- ") for line in done.stdout.splitlines())
-    return [line for line in lines if line.partition("=")[0] in names]
+    return done.stdout

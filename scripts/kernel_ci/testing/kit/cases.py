@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-# Not tomli everywhere: the kit also runs where little is installed (testing.emulator).
+# Not tomli alone: the kit also runs where little is installed (testing.emulator).
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -110,7 +111,12 @@ class Strided:
     shared: bool = False
 
 
-_DATA = tomllib.loads((Path(__file__).parent / "cases.toml").read_text(encoding="utf-8"))
+def load(name: str) -> dict[str, Any]:
+    """Return what a TOML file of the kit holds."""
+    return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
+
+
+_DATA = load("cases.toml")
 
 
 def _shapes(lists: list[list[int]]) -> tuple[Shape, ...]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernel_ci.testing.kit.cases import Dtype, numbers
+from kernel_ci.testing.kit.cases import Dtype, load, numbers
 
-# Not tomli everywhere: the kit also runs where little is installed (testing.emulator).
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-TOLERANCES: dict[str, dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "tolerances.toml").read_text(encoding="utf-8")
-)
+TOLERANCES: dict[str, dict[str, Any]] = load("tolerances.toml")
 
 
 def wrong(got: np.ndarray, wanted: np.ndarray, dtype: Dtype, tolerance: str) -> np.ndarray:
